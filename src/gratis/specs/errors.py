@@ -1,0 +1,25 @@
+"""What can go wrong, as types: every message is one sentence and holds no value computed from private data."""
+
+from __future__ import annotations
+
+__all__ = ["BudgetExceededError", "CertificateError", "GratisError", "LedgerError", "MissingExtraError"]
+
+
+class GratisError(ValueError):
+    """A request that Gratis refuses: bad parameters, or a promise that cannot be kept."""
+
+
+class LedgerError(GratisError):
+    """The ledger cannot be read, is damaged, or was asked for something that it must refuse."""
+
+
+class BudgetExceededError(LedgerError):
+    """The reservation would spend more than the data set's budget."""
+
+
+class CertificateError(GratisError):
+    """The certificate is malformed or does not follow from its events."""
+
+
+class MissingExtraError(GratisError, ImportError):
+    """An optional dependency is needed; the message names the extra that brings it."""
