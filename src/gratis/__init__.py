@@ -1,1 +1,34 @@
-"""Gratis."""
+"""Gratis: know what privacy will cost before the data is touched, pay the least, prove what was paid."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+# Names a user meets, and where they live; loaded on first use so that `import gratis` stays instant.
+_LAZY = {
+    "Budget": "gratis.specs.budget",
+    "Neighbouring": "gratis.specs.neighbouring",
+    "Certificate": "gratis.specs.certificates",
+    "Plan": "gratis.specs.plans",
+    "Prediction": "gratis.specs.predictions",
+    "Estimate": "gratis.specs.predictions",
+    "GratisError": "gratis.specs.errors",
+    "Ledger": "gratis.ledger",
+    "DPLinearRegression": "gratis.estimators",
+    "DPLogisticRegression": "gratis.estimators",
+}
+
+__all__ = list(_LAZY)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    if name == "__version__":
+        return import_module("importlib.metadata").version("gratis")
+    raise AttributeError(f"module 'gratis' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,1 @@
+"""Frozen data that crosses rooms: budgets, events, guarantees, predictions, estimates, plans, certificates."""

@@ -58,7 +58,7 @@ def _check_inflation(value: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianRelease(_Leaf):
-    """A vector of ℓ2 sensitivity `sensitivity` (under `neighbouring`) released with N(0, noise_std²) noise, `count` times.
+    """A vector of ℓ2 sensitivity `sensitivity` released with N(0, noise_std²) noise, `count` times.
 
     >>> event = GaussianRelease(sensitivity=1.0, noise_std=2.0, neighbouring="zero-out")
     >>> event_from_json(event.to_json()) == event
@@ -108,7 +108,7 @@ class FullBatchDescent(_Leaf):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnePassIteration(_Leaf):
-    """θ_k = θ_{k−1} − η_k·mean over a batch of clip_{C_k}(g) + s_k·N(0, I); each record used once, only the last θ released.
+    """θ_k = θ_{k−1} − η_k·mean_batch clip_{C_k}(g) + s_k·N(0, I): each record used once, only the last θ released.
 
     The guarantee also needs every step map to be non-expansive (step cap 2/(L‖x‖²)) and the three sequences to be
     fixed before data is read; the certificate lists both as assumptions.
@@ -215,5 +215,5 @@ def event_from_json(data: Any, *, _depth: int = 0) -> Event:
     names = {field.name for field in fields(cls)}
     if set(data) - {"kind"} != names:
         raise GratisError(f"an event of kind {cls.kind!r} must have exactly the fields {', '.join(sorted(names))}")
-    values = {k: Runs.from_json(v) if k in _SEQUENCES else v for k, v in data.items() if k != "kind"}
+    values: dict[str, Any] = {k: Runs.from_json(v) if k in _SEQUENCES else v for k, v in data.items() if k != "kind"}
     return cls(**values)

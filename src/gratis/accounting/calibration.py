@@ -1,0 +1,109 @@
+"""Calibration: budget → μ → noise or steps. Noise rounds up, μ and steps round down."""
+
+from __future__ import annotations
+
+import math
+
+from gratis.accounting.gdp import gdp_mu_lower_bound
+from gratis.accounting.subsampling import pld_epsilon_upper_bound
+from gratis.numerics.outward import round_down, round_up
+from gratis.specs.budget import Budget
+from gratis.specs.checks import check_count, check_delta, check_non_negative, check_positive
+from gratis.specs.errors import GratisError
+from gratis.specs.events import PoissonSubsampledGaussian
+from gratis.specs.neighbouring import Neighbouring
+
+__all__ = [
+    "calibrate_descent_noise",
+    "calibrate_mu",
+    "calibrate_noise_std",
+    "calibrate_steps",
+    "calibrate_subsampled_noise_multiplier",
+    "split_mu",
+]
+
+
+def calibrate_mu(budget: Budget) -> float:
+    """Largest Gaussian-DP parameter inside the budget; rounded down.
+
+    >>> f"{calibrate_mu(Budget(epsilon=1.0, delta=1e-5)):.5f}"
+    '0.26805'
+    """
+    if budget.mu is not None:
+        return budget.mu
+    assert budget.epsilon is not None
+    assert budget.delta is not None
+    mu = gdp_mu_lower_bound(epsilon=budget.epsilon, delta=budget.delta)
+    if mu <= 0:
+        raise GratisError("this budget is too small to spend anything")
+    return mu
+
+
+def split_mu(mu: float, shares: list[float]) -> list[float]:
+    """Split μ into stages with the given shares of μ²; their composition is at most μ.
+
+    >>> [round(part, 4) for part in split_mu(1.0, [0.36, 0.64])]
+    [0.6, 0.8]
+    """
+    mu = check_positive("mu", mu)
+    parts = [check_positive("a share", share) for share in shares]
+    total = math.fsum(parts)
+    return [round_down(mu * math.sqrt(part / total), ulps=64 + 4 * len(parts)) for part in parts]
+
+
+def calibrate_noise_std(*, mu: float, sensitivity: float, count: int = 1) -> float:
+    """Least noise std with which `count` releases of that sensitivity are μ-GDP; rounded up."""
+    mu = check_positive("mu", mu)
+    sensitivity = check_non_negative("sensitivity", sensitivity)
+    count = check_count("count", count)
+    return 0.0 if sensitivity == 0 else round_up(sensitivity * math.sqrt(count) / mu, ulps=64)
+
+
+def calibrate_descent_noise(
+    *,
+    mu: float,
+    steps: int,
+    learning_rate: float,
+    clip_norm: float,
+    n_records: int,
+    neighbouring: Neighbouring,
+    rounding_inflation: float = 1.0,
+) -> float:
+    """Noise std s a step with which T full-batch steps are μ-GDP: s = √T·κηC/(nμ); rounded up."""
+    per_record = neighbouring.sensitivity_factor * check_positive("clip_norm", clip_norm)
+    sensitivity = check_positive("learning_rate", learning_rate) * per_record * rounding_inflation
+    return calibrate_noise_std(mu=mu, sensitivity=sensitivity / check_count("n_records", n_records), count=steps)
+
+
+def calibrate_steps(*, mu: float, sensitivity: float, noise_std: float) -> int:
+    """Largest number of releases of that sensitivity and noise that stay within μ; 0 if not even one does."""
+    mu = check_positive("mu", mu)
+    sensitivity = check_positive("sensitivity", sensitivity)
+    noise_std = check_non_negative("noise_std", noise_std)
+    return int(round_down((mu * noise_std / sensitivity) ** 2, ulps=32)) if noise_std > 0 else 0
+
+
+def calibrate_subsampled_noise_multiplier(
+    *, epsilon: float, delta: float, sampling_rate: float, steps: int, neighbouring: Neighbouring
+) -> float:
+    """Least noise multiplier (to .01 %) whose Poisson-subsampled training stays within (ε, δ); the upper end."""
+    epsilon, delta = check_positive("epsilon", epsilon), check_delta(delta)
+
+    def spent(multiplier: float) -> float:
+        event = PoissonSubsampledGaussian(
+            sampling_rate=sampling_rate, noise_multiplier=multiplier, steps=steps, neighbouring=neighbouring
+        )
+        return pld_epsilon_upper_bound(event, delta=delta)
+
+    high = 1.0
+    while spent(high) > epsilon:
+        high *= 2
+        if high > 1e6:
+            raise GratisError("no noise multiplier below a million meets this budget")
+    low = high / 2
+    while low > 1e-2 and spent(low) <= epsilon:
+        low, high = low / 2, low
+    while high - low > 1e-4 * high:
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if spent(middle) <= epsilon else (middle, high)
+    return high

@@ -1,0 +1,171 @@
+"""Event → guarantee: the one place where what was done becomes what is proved."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gratis.accounting.gdp import gdp_delta_upper_bound, gdp_epsilon_upper_bound
+from gratis.accounting.iteration import amplification_by_iteration
+from gratis.accounting.subsampling import pld_delta_upper_bound, pld_epsilon_upper_bound
+from gratis.accounting.zcdp import renyi_epsilon_upper_bound, zcdp_delta_upper_bound, zcdp_epsilon_upper_bound
+from gratis.numerics.outward import round_up
+from gratis.specs.checks import check_count, check_delta, check_non_negative
+from gratis.specs.errors import GratisError
+from gratis.specs.events import (
+    Composition,
+    Event,
+    FullBatchDescent,
+    GaussianRelease,
+    LeafEvent,
+    OnePassIteration,
+    PoissonSubsampledGaussian,
+)
+from gratis.specs.guarantees import (
+    ApproximateDPGuarantee,
+    GDPGuarantee,
+    Guarantee,
+    PLDGuarantee,
+    RenyiGuarantee,
+    ZCDPGuarantee,
+)
+from gratis.specs.neighbouring import Neighbouring
+
+__all__ = [
+    "account",
+    "compose_mu",
+    "delta_upper_bound",
+    "epsilon_upper_bound",
+    "gdp_to_renyi",
+    "gdp_to_zcdp",
+    "group_privacy",
+    "leaf_mu",
+]
+
+
+def leaf_mu(event: LeafEvent) -> float:
+    """GDP parameter of a single Gaussian event; rounded up, ∞ where noise is missing.
+
+    GaussianRelease: √count·Δ/s. FullBatchDescent: √Σ_t(κη_tC/(n s_t))². OnePassIteration: spec 2.3.
+    """
+    if isinstance(event, GaussianRelease):
+        ratio = _ratio(event.sensitivity, event.noise_std)
+        return 0.0 if ratio == 0 else round_up(math.sqrt(event.count) * ratio, ulps=8)
+    if isinstance(event, OnePassIteration):
+        return amplification_by_iteration(event)
+    if isinstance(event, FullBatchDescent):
+        per_record = (
+            event.neighbouring.sensitivity_factor * event.clip_norm * event.rounding_inflation / event.n_records
+        )
+        shifts, noise = event.learning_rates.array() * per_record, event.noise_stds.array()
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            ratios = np.where(shifts > 0, shifts / noise, 0.0)
+        if not np.all(np.isfinite(ratios)):
+            return math.inf
+        total = math.fsum((ratios * ratios).tolist())
+        return 0.0 if total == 0 else round_up(math.sqrt(total), ulps=8)
+    raise GratisError(f"an event of kind {event.kind!r} has no Gaussian-DP parameter")
+
+
+def account(event: Event) -> Guarantee:
+    """Return what the event proves: GDP where it is exact, otherwise the numerical privacy curve.
+
+    **Guarantee**: an upper bound under the event's own neighbouring relation; adaptive composition is covered.
+
+    >>> account(GaussianRelease(sensitivity=1.0, noise_std=4.0, neighbouring="zero-out"))
+    GDPGuarantee(neighbouring=<Neighbouring.ZERO_OUT: 'zero-out'>, mu=0.25...)
+    """
+    leaves = event.leaves() if isinstance(event, Composition) else (event,)
+    if not leaves:
+        return GDPGuarantee(mu=0.0, neighbouring=Neighbouring.REPLACE_ONE)
+    relation = leaves[0].neighbouring
+    if any(isinstance(leaf, PoissonSubsampledGaussian) for leaf in leaves):
+        return PLDGuarantee(event=event, neighbouring=relation)
+    if len(leaves) == 1:
+        return GDPGuarantee(mu=leaf_mu(leaves[0]), neighbouring=relation)
+    return GDPGuarantee(mu=compose_mu([leaf_mu(leaf) for leaf in leaves]), neighbouring=relation)
+
+
+def compose_mu(mus: list[float]) -> float:
+    """√Σμ², rounded up.
+
+    >>> f"{compose_mu([3.0, 4.0]):.6f}"
+    '5.000000'
+    """
+    values = [check_non_negative("mu", mu, allow_infinite=True) for mu in mus]
+    if any(map(math.isinf, values)):
+        return math.inf
+    total = math.hypot(*values)
+    return 0.0 if total == 0 else round_up(total, ulps=4)
+
+
+def epsilon_upper_bound(guarantee: Guarantee, *, delta: float) -> float:
+    """ε at δ that the guarantee implies; ∞ where it implies none."""
+    delta = check_delta(delta)
+    match guarantee:
+        case GDPGuarantee():
+            return gdp_epsilon_upper_bound(mu=guarantee.mu, delta=delta)
+        case ZCDPGuarantee():
+            return zcdp_epsilon_upper_bound(rho=guarantee.rho, delta=delta)
+        case RenyiGuarantee():
+            return renyi_epsilon_upper_bound(order=guarantee.order, renyi_epsilon=guarantee.epsilon, delta=delta)
+        case PLDGuarantee():
+            return pld_epsilon_upper_bound(guarantee.event, delta=delta)
+        case ApproximateDPGuarantee():
+            return guarantee.epsilon if delta >= guarantee.delta else math.inf
+    raise GratisError("a KL guarantee does not imply (epsilon, delta)-DP")
+
+
+def delta_upper_bound(guarantee: Guarantee, *, epsilon: float) -> float:
+    """δ at ε that the guarantee implies; 1 where it implies none."""
+    epsilon = check_non_negative("epsilon", epsilon)
+    match guarantee:
+        case GDPGuarantee():
+            return gdp_delta_upper_bound(mu=guarantee.mu, epsilon=epsilon)
+        case ZCDPGuarantee():
+            return zcdp_delta_upper_bound(rho=guarantee.rho, epsilon=epsilon)
+        case PLDGuarantee():
+            return pld_delta_upper_bound(guarantee.event, epsilon=epsilon)
+        case ApproximateDPGuarantee():
+            return guarantee.delta if epsilon >= guarantee.epsilon else 1.0
+        case RenyiGuarantee():
+            # Invert the conversion at this order: ln δ = (α−1)(ε′ + ln(1−1/α) − ε) − ln α.
+            excess = guarantee.order - 1
+            if math.isinf(guarantee.epsilon):
+                return 1.0
+            shrink = math.log1p(-1 / guarantee.order)
+            terms = (
+                excess * guarantee.epsilon,
+                excess * shrink,
+                -excess * epsilon,
+                -math.log(guarantee.order),
+            )
+            exponent = math.fsum(terms) + 16 * 2.0**-53 * sum(map(abs, terms))
+            return min(1.0, round_up(math.exp(min(exponent, 0.0)), ulps=8))
+    raise GratisError("a KL guarantee does not imply (epsilon, delta)-DP")
+
+
+def gdp_to_zcdp(guarantee: GDPGuarantee) -> ZCDPGuarantee:
+    """μ-GDP ⇒ (μ²/2)-zCDP."""
+    rho = 0.0 if guarantee.mu == 0 else round_up(0.5 * guarantee.mu**2)
+    return ZCDPGuarantee(rho=rho, neighbouring=guarantee.neighbouring)
+
+
+def gdp_to_renyi(guarantee: GDPGuarantee, *, order: float) -> RenyiGuarantee:
+    """μ-GDP ⇒ (α, αμ²/2)-Rényi DP."""
+    value = 0.0 if guarantee.mu == 0 else round_up(0.5 * order * guarantee.mu**2)
+    return RenyiGuarantee(order=order, epsilon=value, neighbouring=guarantee.neighbouring)
+
+
+def group_privacy(guarantee: GDPGuarantee, *, rows_per_person: int) -> GDPGuarantee:
+    """Several rows a person: m rows are (m·μ)-GDP."""
+    rows = check_count("rows_per_person", rows_per_person)
+    mu = 0.0 if guarantee.mu == 0 else round_up(rows * guarantee.mu)
+    return GDPGuarantee(mu=mu, neighbouring=guarantee.neighbouring)
+
+
+def _ratio(sensitivity: float, noise_std: float) -> float:
+    if sensitivity == 0:
+        return 0.0
+    return math.inf if noise_std == 0 else round_up(sensitivity / noise_std)

@@ -1,0 +1,15 @@
+"""The command line: one file a command, `--json` on every one, failures are one sentence and a non-zero code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the `gratis` program. Exit codes: 0 done, 2 bad input or refused, 3 an audit's alarm."""
+    from gratis.cli.program import run
+
+    sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))

@@ -1,0 +1,121 @@
+"""`gratis account`: conversions between privacy parameters, and what each composition theorem costs."""
+
+from __future__ import annotations
+
+import typer
+
+from gratis.cli.output import JSON_OPTION, emit, table
+from gratis.specs.checks import check_count
+from gratis.specs.errors import GratisError
+from gratis.specs.neighbouring import Neighbouring
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Exact conversions between mu, epsilon and delta.", no_args_is_help=True)
+
+_RELATION = typer.Option(
+    "replace-one",
+    "--neighbouring",
+    help="Relation that the numbers are meant under: replace-one or zero-out.",
+)
+
+
+@app.command()
+def epsilon(
+    mu: float = typer.Option(..., help="Gaussian-DP parameter."),
+    delta: float = typer.Option(..., help="Delta, strictly between 0 and 1."),
+    neighbouring: str = _RELATION,
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """Epsilon of mu-GDP at delta, rounded up."""
+    from gratis.accounting import gdp_epsilon_upper_bound, zcdp_epsilon_upper_bound
+
+    relation = Neighbouring.parse(neighbouring)
+    value = gdp_epsilon_upper_bound(mu=mu, delta=delta)
+    weaker = zcdp_epsilon_upper_bound(rho=mu**2 / 2, delta=delta)
+    emit(
+        {
+            "epsilon": value,
+            "delta": delta,
+            "mu": mu,
+            "neighbouring": str(relation),
+            "epsilon_by_zcdp": weaker,
+        },
+        as_json=as_json,
+        text=f"{mu:g}-GDP is ({value:.6g}, {delta:g})-DP under {relation} (by zCDP one would only know {weaker:.6g})",
+    )
+
+
+@app.command()
+def mu(
+    epsilon: float = typer.Option(..., help="Epsilon, not negative."),
+    delta: float = typer.Option(..., help="Delta, strictly between 0 and 1."),
+    neighbouring: str = _RELATION,
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """Largest mu whose mu-GDP implies (epsilon, delta)-DP, rounded down."""
+    from gratis.accounting import gdp_mu_lower_bound
+
+    relation = Neighbouring.parse(neighbouring)
+    value = gdp_mu_lower_bound(epsilon=epsilon, delta=delta)
+    emit(
+        {"mu": value, "epsilon": epsilon, "delta": delta, "neighbouring": str(relation)},
+        as_json=as_json,
+        text=f"({epsilon:g}, {delta:g})-DP is met by {value:.6g}-GDP under {relation}",
+    )
+
+
+@app.command()
+def delta(
+    mu: float = typer.Option(..., help="Gaussian-DP parameter."),
+    epsilon: float = typer.Option(..., help="Epsilon, not negative."),
+    neighbouring: str = _RELATION,
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """Delta of mu-GDP at epsilon, rounded up."""
+    from gratis.accounting import gdp_delta_upper_bound
+
+    relation = Neighbouring.parse(neighbouring)
+    value = gdp_delta_upper_bound(mu=mu, epsilon=epsilon)
+    emit(
+        {"delta": value, "mu": mu, "epsilon": epsilon, "neighbouring": str(relation)},
+        as_json=as_json,
+        text=f"{mu:g}-GDP is ({epsilon:g}, {value:.6g})-DP under {relation}",
+    )
+
+
+@app.command()
+def ladder(
+    epsilon: float = typer.Option(1.0, help="Epsilon of the whole."),
+    delta: float = typer.Option(1e-5, help="Delta of the whole."),
+    steps: str = typer.Option("1,10,100,1000,10000,100000", help="Numbers of releases, separated by commas."),
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """Noise that each composition theorem needs for the same (epsilon, delta)."""
+    from gratis.accounting import noise_for_composition
+
+    try:
+        counts = [check_count("steps", int(part)) for part in steps.split(",")]
+    except ValueError as error:
+        if isinstance(error, GratisError):
+            raise
+        raise GratisError(f"steps must be whole numbers separated by commas, got {steps!r}") from None
+    rows = noise_for_composition(epsilon=epsilon, delta=delta, steps=counts)
+    rules = list(dict.fromkeys(row.rule for row in rows))
+    found = {(row.steps, row.rule): row.noise_multiplier for row in rows}
+    text = table(
+        ["releases", *rules, "naive/exact"],
+        [
+            [
+                str(t),
+                *(f"{found[t, rule]:.5g}" for rule in rules),
+                f"{found[t, 'naive'] / found[t, 'exact']:.3g}",
+            ]
+            for t in dict.fromkeys(counts)
+        ],
+    )
+    emit(
+        {"epsilon": epsilon, "delta": delta, "rows": [row._asdict() for row in rows]},
+        as_json=as_json,
+        text=f"noise std over the sensitivity of one release, for ({epsilon:g}, {delta:g})-DP in all\n{text}",
+    )

@@ -1,0 +1,256 @@
+"""Private standardisation: where each column lies and how wide it is, with no bounds asked from the user.
+
+Five Gaussian releases a block of columns, each on a public grid that the earlier ones narrow down (a coarse
+histogram of magnitudes, a mean, a finer histogram around it, a mean and a spread inside that window).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gratis.mechanisms.noise import NoiseSource
+from gratis.numerics.rounding import ROWS_PER_CHUNK, rounding_inflation
+from gratis.specs.checks import check_count, check_positive
+from gratis.specs.events import Composition, GaussianRelease
+from gratis.specs.neighbouring import Neighbouring
+
+__all__ = ["Standardiser", "StandardisationPlan", "plan_standardisation", "release_location_scale"]
+
+_LOWEST, _HIGHEST = -30, 40  # octaves of |x| told apart; smaller counts as zero, larger as the highest
+_ZOOM_BINS = 16  # half octaves below twice the half-range
+_SHARES = (0.3, 0.15, 0.4, 0.15)
+_POOLED_SHARES = (0.1, 0.1, 0.2, 0.6)
+_CLEAR, _CERTAIN = 2.5, 4.5  # noise deviations
+
+
+@dataclass(frozen=True, slots=True)
+class Standardiser:
+    """x ↦ clip(x − centre, ±window)/scale, column by column; all fields are released or public.
+
+    The clip is part of the map (it bounds outliers at fit and at prediction alike). Inside the window the map is
+    affine, so coefficients return to the original units exactly: see `original_units`.
+
+    >>> Standardiser(np.array([1.0]), np.array([2.0]), np.array([4.0])).transform(np.array([[3.0], [99.0]]))
+    array([[1.],
+           [2.]])
+    """
+
+    centre: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    window: NDArray[np.float64]
+
+    def transform(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Standardise rows; NaN stays NaN, so that later stages see the row as unusable."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(np.clip(X - self.centre, -self.window, self.window) / self.scale)
+
+    def inverse(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Map standardised values back, without the clip."""
+        return X * self.scale + self.centre
+
+    def original_units(self, coefficients: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return (slopes, intercept) for x such that slopes·x + intercept = coefficients·(x − centre)/scale.
+
+        `coefficients` is (d, k). Equality holds for rows inside the window.
+        """
+        slopes = coefficients / self.scale[:, None]
+        return slopes, -(self.centre @ slopes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandardisationPlan:
+    """The five releases of one block of columns, fixed by public facts.
+
+    `pooled`: one affine map for all columns, for tables whose columns are too many to be told apart.
+    `tail`: share of the magnitudes that may lie outside; `headroom` widens what was found.
+    """
+
+    n_records: int
+    n_columns: int
+    pooled: bool
+    tail: float
+    headroom: float
+    events: tuple[GaussianRelease, ...] = field(repr=False)
+
+    @property
+    def event(self) -> Composition:
+        """All releases as one event."""
+        return Composition(self.events)
+
+
+def plan_standardisation(
+    n_records: int,
+    n_columns: int,
+    *,
+    mu: float,
+    neighbouring: Neighbouring,
+    tail: float = 0.02,
+    headroom: float = 1.0,
+    label: str = "features",
+) -> StandardisationPlan:
+    """Fix the releases for one block of D columns (D counts as 1 when pooled) at `mu`-GDP together.
+
+    Sensitivities, with every record contributing a bounded vector whatever its values are:
+
+    * histograms: a record adds 1 to one bin of every column, so zero-out moves √D; an exchange takes 1 from one
+      bin and adds 1 to another in each column, √(2D). Pooled: a record adds fractions that sum to 1 (norm ≤ 1),
+      an exchange moves at most √2. Counts are exact in float64; fractions are covered by the inflation.
+    * means of values clipped to [−1, 1]: κ√D/n; of squares in [0, 1] shifted by −½: κ√D/(2n). Pooled: D = 1.
+    """
+    n = check_count("n_records", n_records)
+    columns = check_count("n_columns", n_columns)
+    check_positive("mu", mu)
+    kappa = neighbouring.sensitivity_factor
+    inflation = rounding_inflation(n, columns, sensitivity=1.0)
+
+    separate = math.sqrt(kappa * columns) * inflation / (mu * math.sqrt(_SHARES[0]))
+    pooled = columns > 1 and _CLEAR * separate > 0.22 * n
+    width = 1 if pooled else columns
+    stages = (
+        ("magnitudes", math.sqrt(kappa * width)),
+        ("coarse mean", kappa * math.sqrt(width) / n),
+        ("spread around the mean", math.sqrt(kappa * width)),
+        ("mean", kappa * math.sqrt(columns) / n),
+    )
+    shares = _POOLED_SHARES if pooled else _SHARES
+    events = tuple(
+        GaussianRelease(
+            sensitivity=sensitivity * inflation,
+            noise_std=sensitivity * inflation / (mu * math.sqrt(share)),
+            neighbouring=neighbouring,
+            label=f"{label}: {name}",
+        )
+        for (name, sensitivity), share in zip(stages, shares, strict=True)
+    )
+    return StandardisationPlan(
+        n_records=n, n_columns=columns, pooled=pooled, tail=tail, headroom=headroom, events=events
+    )
+
+
+def release_location_scale(X: NDArray[np.float64], plan: StandardisationPlan, *, noise: NoiseSource) -> Standardiser:
+    """Find centre, scale and window of every column as planned.
+
+    **Guarantee**: the five releases are those of `plan.events` (sensitivities: `plan_standardisation`); each is
+    computed from the rows and from earlier releases only. Rows with a non-finite entry contribute nothing.
+    """
+    usable = np.isfinite(X).all(axis=1)
+    stds = [event.noise_std for event in plan.events]
+    block = _Block(X, usable, plan.pooled)
+    columns = X.shape[1]
+
+    counts = noise.release(block.octaves(), stds[0])
+    half = _half_range(counts, stds[0], tail=plan.tail / 2) * plan.headroom
+    centre = half * noise.release(block.mean(np.zeros_like(half), half), stds[1])
+    fine = noise.release(block.half_octaves(centre, half), stds[2])
+    window, scale = (half * found for found in _zoom(fine, stds[2], tail=plan.tail))
+    window = np.minimum(window * plan.headroom, 2 * half)
+    offset = noise.release(_Block(X, usable, False).mean(centre, window), stds[3])
+    if plan.pooled:
+        # Many columns, little known of each: shrink their means to the pooled one (James–Stein).
+        energy = float(np.square(offset).sum())
+        offset = offset * max(0.0, 1.0 - max(columns - 2, 1) * stds[3] ** 2 / max(energy, 1e-300))
+    centre = centre + window * offset
+    return Standardiser(*(np.broadcast_to(a, (columns,)).copy() for a in (centre, scale, window)))
+
+
+class _Block:
+    """The un-noised statistics, summed over rows in chunks; pooled: averaged over columns as well."""
+
+    def __init__(self, X: NDArray[np.float64], usable: NDArray[np.bool_], pooled: bool) -> None:
+        self._X, self._usable, self._pooled = X, usable, pooled
+
+    def _total(self, contribution: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> NDArray[np.float64]:
+        total: NDArray[np.float64] | float = 0.0
+        with np.errstate(all="ignore"):
+            for start in range(0, len(self._X), ROWS_PER_CHUNK):
+                chunk = slice(start, start + ROWS_PER_CHUNK)
+                total = total + contribution(self._X[chunk][self._usable[chunk]])
+        result = np.asarray(total, dtype=np.float64)
+        return result.mean(axis=0, keepdims=True) if self._pooled else result
+
+    def _histogram(self, bins: Callable[[NDArray[np.float64]], NDArray[np.int64]], size: int) -> NDArray[np.float64]:
+        columns = self._X.shape[1]
+        offsets = np.arange(columns) * size
+
+        def count(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+            found = np.bincount((bins(rows) + offsets).ravel(), minlength=columns * size)
+            return found.reshape(columns, size).astype(np.float64)
+
+        return self._total(count)
+
+    def octaves(self) -> NDArray[np.float64]:
+        """Counts of |x| below 2^lowest (bin 0) and in each octave from there on."""
+
+        def bins(rows: NDArray[np.float64]) -> NDArray[np.int64]:
+            exponent = np.frexp(np.abs(rows))[1] - 1
+            exponent[rows == 0] = _LOWEST - 1
+            return np.clip(exponent - _LOWEST + 1, 0, _HIGHEST - _LOWEST + 1)
+
+        return self._histogram(bins, _HIGHEST - _LOWEST + 2)
+
+    def half_octaves(self, centre: NDArray[np.float64], half: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Counts of |x − centre|/half in half octaves below 2; the first bin holds all that is smaller."""
+
+        def bins(rows: NDArray[np.float64]) -> NDArray[np.int64]:
+            size = np.clip(np.abs(rows - centre) / half, 2.0**-20, 1.999)
+            return np.clip(np.floor(2 * np.log2(size)).astype(np.int64) + _ZOOM_BINS - 2, 0, _ZOOM_BINS - 1)
+
+        return self._histogram(bins, _ZOOM_BINS)
+
+    def mean(self, centre: NDArray[np.float64], width: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(1/n)Σ clip((x − centre)/width, ±1)."""
+        return self._total(lambda rows: np.clip((rows - centre) / width, -1, 1).sum(axis=0)) / len(self._X)
+
+
+def _top(counts: NDArray[np.float64], noise_std: float, start: NDArray[np.int64], reach: int) -> NDArray[np.int64]:
+    """Walk up from `start` while one of the next `reach` bins stands out of the noise."""
+    columns, size = counts.shape
+    clear = np.pad(counts > _CLEAR * noise_std, ((0, 0), (0, reach)))
+    rows = np.arange(columns)
+    top = start.copy()
+    for _ in range(size):
+        ahead = clear[rows[:, None], top[:, None] + np.arange(1, reach + 1)]
+        top = top + np.where(ahead.any(axis=1), reach - ahead[:, ::-1].argmax(axis=1), 0)
+    certain = counts > _CERTAIN * noise_std
+    return np.maximum(top, np.where(certain.any(axis=1), size - 1 - certain[:, ::-1].argmax(axis=1), 0))
+
+
+def _half_range(counts: NDArray[np.float64], noise_std: float, *, tail: float) -> NDArray[np.float64]:
+    """Return 2^k above all but `tail` of the magnitudes, from noisy octave counts (bin 0 holds the zeros)."""
+    zeros, octaves = counts[:, 0], counts[:, 1:]
+    rows = np.arange(len(counts))
+    mode = octaves.argmax(axis=1)
+    top = _top(octaves, noise_std, mode, 2)
+    edge = _edge(octaves, noise_std, top, tail)
+    # Mostly zeros and no clear mode: the best run of three octaves holds what there is.
+    triples = octaves[:, 2:] + octaves[:, 1:-1] + octaves[:, :-2]
+    sparse = (octaves[rows, mode] < 3.5 * noise_std) & (zeros > octaves[rows, mode])
+    edge = np.where(sparse, triples.argmax(axis=1) + 2, edge)
+    return np.exp2(edge + 1.0 + _LOWEST)
+
+
+def _edge(counts: NDArray[np.float64], noise_std: float, top: NDArray[np.int64], tail: float) -> NDArray[np.int64]:
+    """Return the bin at or below `top` above which at most `tail` of the clear counts lie."""
+    kept = np.where((np.arange(counts.shape[1]) <= top[:, None]) & (counts > noise_std), counts, 0.0)
+    mass = kept.sum(axis=1, keepdims=True)
+    edge = (mass - kept.cumsum(axis=1) > tail * mass).sum(axis=1)
+    return np.where(mass[:, 0] > 0, edge, top)
+
+
+def _zoom(counts: NDArray[np.float64], noise_std: float, *, tail: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return (window, root mean square below it) in units of the half-range, from noisy half-octave counts."""
+    columns, size = counts.shape
+    top = _top(counts, noise_std, counts.argmax(axis=1), 3)
+    edge = _edge(counts, noise_std, top, tail)
+    upper = np.exp2((np.arange(size) - (size - 3)) / 2.0)
+    kept = np.where(np.arange(size) <= edge[:, None], counts, 0.0)
+    middle = np.square(upper) * 0.75
+    total = np.maximum(kept.sum(axis=1), noise_std)
+    square = np.maximum(kept @ middle / total, 0.0)
+    window = upper[edge]
+    return window, np.sqrt(np.clip(square, np.square(window) / 16, np.square(window)))

@@ -1,0 +1,263 @@
+"""One private pass over the rows: every record is used once and only the last iterate is released (spec 2.3).
+
+    θ_k = θ_{k−1} − (1/b)·Σ_batch η̄·clip_{C_k}(ℓ′(xᵀθ_{k−1}, y))·x + s_k·N(0, I),   η̄ = min(η_k, 2/(L‖x‖²))
+
+The cap makes every step map non-expansive, which amplification by iteration needs. Where η·C is constant over
+blocks of rows, the least noise (`accounting.least_noise`) is zero inside the blocks, so that only one normal vector
+a block is drawn. Proofs: docs/proofs/amplification-by-iteration.md, docs/proofs/one-pass-rounding.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gratis.accounting.one_pass_rounding import inner_product_error, one_pass_radius
+from gratis.mechanisms.noise import NoiseSource
+from gratis.numerics.outward import UNIT_ROUNDOFF
+from gratis.specs.checks import check_count
+from gratis.specs.errors import GratisError
+from gratis.specs.events import OnePassIteration
+from gratis.specs.sequences import Runs
+from gratis.training import one_pass_kernels
+
+__all__ = ["OnePassLoss", "OnePassTrainer", "Rows", "train_one_pass", "train_one_pass_one_vs_rest"]
+
+_BYTES_AT_ONCE = 2**22
+_NORMALS_AT_ONCE = 2**16
+
+
+class OnePassLoss(StrEnum):
+    """Losses whose clipped steps are non-expansive under the cap. Softmax is not one of them (spec 2.3).
+
+    SQUARED: ½(xᵀθ − y)², 1-smooth. LOGISTIC: log(1 + exp(−±xᵀθ)), ¼-smooth; labels > 0 count as +1, others as −1.
+    """
+
+    SQUARED = "squared"
+    LOGISTIC = "logistic"
+
+
+class Rows(Protocol):
+    """What the trainer needs of a stream: public sizes and batches of rows in their stored order."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of X."""
+
+    def batches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """Yield (X, y) batches."""
+
+
+class OnePassTrainer:
+    """Continue one declared pass, batch by batch; release the parameters once, at its end.
+
+    **Guarantee**: the released vector is ρ-GDP under `event.neighbouring`, ρ = `amplification_by_iteration(event)`,
+    for any rows in any fixed order: a row that is not finite counts as the identity map, the noise is added all the
+    same, and nothing about an intermediate iterate leaves this object (no attribute, loss, copy or pickle).
+
+    Parameters
+    ----------
+    event : OnePassIteration
+        Step sizes, clip norms, noise and batch size, fixed before data is read. Its `rounding_inflation` > 1 sets
+        the radius of the public ball on which θ is projected (`accounting.one_pass_rounding.one_pass_radius`).
+    loss : OnePassLoss
+    n_features : int
+        Columns of X.
+    noise : NoiseSource
+    fit_intercept : bool
+        Append a constant 1 to every row; the intercept is the last parameter.
+    n_rows : int, optional
+        Rows of the pass, if the last batch is not full; absent rows count as the identity map.
+
+    >>> from gratis.specs.sequences import Runs
+    >>> event = OnePassIteration(step_sizes=Runs.constant(0.1, 4), clip_norms=Runs.constant(1.0, 4),
+    ...     noise_stds=Runs.of([0, 0, 0, 0.4]), rounding_inflation=1.001, neighbouring="replace-one")
+    >>> trainer = OnePassTrainer(event, OnePassLoss.SQUARED, n_features=2, noise=NoiseSource.insecure(1))
+    >>> trainer.consume(np.eye(2), [1.0, 2.0])
+    >>> trainer.consume(np.eye(2), [1.0, 2.0])
+    >>> trainer.release().shape
+    (2,)
+    """
+
+    def __init__(
+        self,
+        event: OnePassIteration,
+        loss: OnePassLoss,
+        *,
+        n_features: int,
+        noise: NoiseSource,
+        fit_intercept: bool = False,
+        n_rows: int | None = None,
+    ) -> None:
+        self.event = event
+        self.loss = OnePassLoss(loss)
+        self.n_features = check_count("n_features", n_features)
+        self.n_rows = _declared_rows(event, n_rows)
+        self.rows_seen = 0
+        self._noise = noise
+        size = self.n_features + bool(fit_intercept)
+        for name in ("step_sizes", "clip_norms", "noise_stds"):
+            # The rounding bound was proved for this range; it is far wider than any use.
+            if any(value != 0 and not 1e-50 <= value <= 1e50 for value in getattr(event, name).values):
+                raise GratisError(f"{name} must be 0 or lie between 1e-50 and 1e50")
+        self._radius = one_pass_radius(event, size)
+        self._keep = 1 - (2 * inner_product_error(size) + 8 * UNIT_ROUNDOFF)
+        self._steps, self._clips = _Lookup(event.step_sizes), _Lookup(event.clip_norms)
+        self._stds = _Lookup(event.noise_stds)
+        self._noisy_left = self._stds.positive_entries(event.steps - 1)  # the last noise belongs to the release
+        self._normals = np.empty((0, size))
+        self._theta = np.zeros(size)
+        self._pending = np.zeros(size)
+        self._done = 0
+        self._released = False
+
+    def consume(self, X: ArrayLike, y: ArrayLike) -> None:
+        """Use the next rows of the pass; a batch that would exceed the declared rows is refused whole."""
+        rows, labels = self._checked(X, y)
+        count = rows.shape[0]
+        if self._released:
+            raise GratisError("this pass has been released; a new pass needs a new trainer and a new budget")
+        if self._done != self.rows_seen:
+            raise GratisError("an earlier batch was interrupted; this pass cannot continue")
+        if self.rows_seen + count > self.n_rows:
+            raise GratisError(
+                f"the pass was declared for {self.n_rows} rows and {self.rows_seen} were used; "
+                f"a batch of {count} more would use rows beyond it"
+            )
+        # Counted before they are used: whatever happens below, no row can be fed a second time.
+        self.rows_seen += count
+        at_once = max(1, _BYTES_AT_ONCE // (8 * self.n_features))
+        for start in range(0, count, at_once):
+            self._advance(_compact(rows[start : start + at_once]), labels[start : start + at_once])
+
+    def release(self) -> NDArray[np.float64]:
+        """Return the parameters after the last noise, once, and forget them."""
+        if self._released:
+            raise GratisError("the parameters of this pass have been released already")
+        if self._done != self.n_rows:
+            raise GratisError(
+                f"the pass was declared for {self.n_rows} rows and only {self.rows_seen} were used: "
+                "an early release is not covered by the guarantee"
+            )
+        self._released = True
+        self._theta += self._pending / self.event.batch_size  # of a last batch that is not full, else 0
+        parameters = self._noise.release(self._theta, float(self._stds.at(self.event.steps - 1)))
+        for array in (self._theta, self._pending, self._normals):
+            array.fill(0.0)
+        return parameters
+
+    def _advance(self, X: NDArray[Any], y: NDArray[Any]) -> None:
+        labels = np.ascontiguousarray(y, dtype=np.float64)
+        batch = self.event.batch_size
+        while X.shape[0]:
+            first = self._done // batch
+            steps = np.arange(first, (self._done + X.shape[0] - 1) // batch + 1)
+            stds = np.where(steps < self.event.steps - 1, self._stds.at(steps), 0.0)
+            rows, used = one_pass_kernels.advance(
+                self._theta, self._pending, X, labels, self._done, batch, self._steps.at(steps),
+                self._clips.at(steps), stds, self._normals, self._radius, self._keep,
+                self.loss is OnePassLoss.LOGISTIC,
+            )  # fmt: skip
+            self._normals = self._normals[used:]
+            self._done += rows
+            X, labels = X[rows:], labels[rows:]
+            if X.shape[0]:
+                # Drawn in public portions, so that the result does not depend on how rows arrive.
+                count = min(self._noisy_left, max(1, _NORMALS_AT_ONCE // self._theta.size))
+                self._normals = self._noise.normal(1.0, (count, self._theta.size))
+                self._noisy_left -= count
+
+    def _checked(self, X: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+        rows, labels = np.asanyarray(X), np.asanyarray(y)
+        if rows.ndim != 2 or rows.shape[1] != self.n_features:
+            raise GratisError(f"X must have the shape (rows, {self.n_features}), got {rows.shape}")
+        if labels.shape != rows.shape[:1]:
+            raise GratisError(f"y must have one entry for each of the {rows.shape[0]} rows, got shape {labels.shape}")
+        if rows.dtype.kind not in "biuf" or labels.dtype.kind not in "biuf":
+            raise GratisError(f"X and y must be real numbers, got the types {rows.dtype} and {labels.dtype}")
+        return rows, labels
+
+    def __reduce__(self) -> NoReturn:
+        raise GratisError("a pass cannot be copied or pickled: an intermediate iterate must not leave it")
+
+    def __repr__(self) -> str:
+        return f"OnePassTrainer({self.loss}, n_rows={self.n_rows}, n_features={self.n_features})"
+
+
+def train_one_pass(
+    stream: Rows, event: OnePassIteration, loss: OnePassLoss, *, noise: NoiseSource, fit_intercept: bool = False
+) -> NDArray[np.float64]:
+    """Run the declared pass over a stream and return the released parameters (intercept last).
+
+    **Guarantee**: that of `OnePassTrainer`. A stream with missing values must be validated before the budget is
+    reserved, if at all; here such rows count as the identity map.
+    """
+    return _train(stream, (event,), loss, noise, fit_intercept, lambda y: (y,))[0]
+
+
+def train_one_pass_one_vs_rest(
+    stream: Rows, events: tuple[OnePassIteration, ...], *, noise: NoiseSource, fit_intercept: bool = False
+) -> NDArray[np.float64]:
+    """Run one logistic pass a class (labels 0 … K−1) over the same stream; return one row of parameters a class.
+
+    **Guarantee**: the K releases compose, μ = √Σρ_k²: account for `Composition(events)`.
+    """
+
+    def indicators(y: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+        return tuple((y == label).astype(np.float64) for label in range(len(events)))
+
+    return _train(stream, events, OnePassLoss.LOGISTIC, noise, fit_intercept, indicators)
+
+
+def _train(
+    stream: Rows, events: tuple[OnePassIteration, ...], loss: OnePassLoss, noise: NoiseSource,
+    fit_intercept: bool, targets: Any,
+) -> NDArray[np.float64]:  # fmt: skip
+    trainers = [
+        OnePassTrainer(
+            event, loss, n_features=stream.n_features, noise=noise, fit_intercept=fit_intercept, n_rows=stream.n_rows
+        )
+        for event in events
+    ]
+    for X, y in stream.batches():
+        for trainer, target in zip(trainers, targets(np.asanyarray(y)), strict=True):
+            trainer.consume(X, target)
+    return np.stack([trainer.release() for trainer in trainers])
+
+
+class _Lookup:
+    """Entries of a run-length sequence by position."""
+
+    def __init__(self, runs: Runs) -> None:
+        self._values, self._ends = np.array(runs.values), runs.ends()
+
+    def at(self, positions: NDArray[np.int64] | int) -> NDArray[np.float64]:
+        return self._values[np.searchsorted(self._ends, positions, side="right")]
+
+    def positive_entries(self, before: int) -> int:
+        """Return how many of the first `before` entries are positive."""
+        counts = np.diff(np.minimum(self._ends, before), prepend=0)
+        return int(counts[self._values > 0].sum())
+
+
+def _declared_rows(event: OnePassIteration, n_rows: int | None) -> int:
+    full = event.steps * event.batch_size
+    rows = full if n_rows is None else check_count("n_rows", n_rows)
+    if not full - event.batch_size < rows <= full:
+        raise GratisError(
+            f"{event.steps} steps of {event.batch_size} records make a pass of {full} rows, but {rows} were declared"
+        )
+    return rows
+
+
+def _compact(X: NDArray[Any]) -> NDArray[Any]:
+    """Return a row-major float32 or float64 view, or a copy of these few rows."""
+    return np.ascontiguousarray(X, dtype=X.dtype if X.dtype in (np.float32, np.float64) else np.float64)

@@ -1,0 +1,102 @@
+"""The command line as a user meets it: through the installed program's entry point, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gratis.cli.program import run
+
+
+def gratis(*arguments: str) -> subprocess.CompletedProcess[str]:
+    code = "from gratis.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_epsilon_as_json() -> None:
+    done = gratis("account", "epsilon", "--mu", "1", "--delta", "1e-5", "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["epsilon"] == pytest.approx(4.3772, abs=5e-5)
+    assert done.stderr == ""
+
+
+def test_mu_and_delta_are_inverse(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["account", "mu", "--epsilon", "4", "--delta", "5e-4", "--json"]) == 0
+    mu = json.loads(capsys.readouterr().out)["mu"]
+    assert mu == pytest.approx(1.15534, abs=5e-6)
+    assert run(["account", "delta", "--epsilon", "4", "--mu", str(mu), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["delta"] == pytest.approx(5e-4)
+
+
+def test_ladder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["account", "ladder", "--steps", "1,100", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert len(rows) == 10
+    assert run(["account", "ladder"]) == 0
+    assert "exact" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["account", "epsilon", "--mu", "-1", "--delta", "1e-5"],
+        ["account", "epsilon", "--mu", "nan", "--delta", "1e-5"],
+        ["account", "epsilon", "--mu", "1", "--delta", "1"],
+        ["account", "epsilon", "--mu", "1", "--delta", "0"],
+        ["account", "epsilon", "--mu", "one", "--delta", "1e-5"],
+        ["account", "epsilon", "--mu", "1"],
+        ["account", "epsilon", "--mu", "1", "--delta", "1e-5", "--neighbouring", "add-remove"],
+        ["account", "mu", "--epsilon", "-2", "--delta", "1e-5"],
+        ["account", "mu", "--epsilon", "inf", "--delta", "1e-5"],
+        ["account", "ladder", "--steps", "1,x"],
+        ["account", "ladder", "--steps", "0"],
+        ["account", "ladder", "--epsilon", "0"],
+        ["certificate", "verify", "no-such-file.json"],
+        ["no-such-command"],
+    ],
+)
+def test_bad_input_is_one_sentence_and_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("gratis: ")
+    assert len(captured.err.strip().splitlines()) == 1
+
+
+def test_certificate_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from gratis.accounting import issue_certificate
+    from gratis.specs.budget import Budget
+    from gratis.specs.certificates import Selection
+    from gratis.specs.events import GaussianRelease
+    from gratis.specs.neighbouring import Neighbouring
+
+    budget = Budget(mu=0.5, neighbouring=Neighbouring.ZERO_OUT)
+    event = GaussianRelease(sensitivity=1.0, noise_std=2.1, neighbouring=Neighbouring.ZERO_OUT)
+    certificate = issue_certificate(
+        event=event, budget=budget, selection=Selection.NONE, randomness={"secure": False}
+    )
+    path = tmp_path / "certificate.json"
+    certificate.write(path)
+    assert run(["certificate", "verify", str(path)]) == 0
+    words = capsys.readouterr().out
+    assert "zero-out" in words
+    assert "NO protection" in words
+    data = json.loads(path.read_text())
+    data["guarantee"]["mu"] = 0.1
+    path.write_text(json.dumps(data))
+    assert run(["certificate", "verify", str(path), "--json"]) == 2
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["valid"] is False
+    assert "does not follow" in captured.err
+    path.write_bytes(b"\xff\x00")
+    assert run(["certificate", "verify", str(path)]) == 2
+
+
+def test_help_and_version() -> None:
+    assert "plan" in gratis("--help").stdout
+    assert gratis("--version").stdout.strip().count(".") == 2
+    assert "Commands" in gratis().stdout
