@@ -152,7 +152,7 @@ def transact(path: Path, work: Callable[[sqlite3.Connection], _Result], *, write
                 raise LedgerError(f"there is no ledger at {path}; create one first") from None
             if code == sqlite3.SQLITE_NOTADB:
                 raise LedgerError(f"{path} is not a ledger of Gratis") from None
-            if code == sqlite3.SQLITE_CORRUPT:
+            if code in (0, sqlite3.SQLITE_CORRUPT):  # 0: the sqlite3 module could not decode a text
                 raise _damaged(path, f"SQLite says '{error}'") from None
             raise LedgerError(
                 f"the ledger {path} cannot be used ({error}); check the file before going on"

@@ -25,6 +25,7 @@ _LOWEST, _HIGHEST = -30, 40  # octaves of |x| told apart; smaller counts as zero
 _ZOOM_BINS = 16  # half octaves below twice the half-range
 _SHARES = (0.3, 0.15, 0.4, 0.15)
 _POOLED_SHARES = (0.1, 0.1, 0.2, 0.6)
+_RUNS = (1, 2, 3, 4)
 _CLEAR, _CERTAIN = 2.5, 4.5  # noise deviations
 
 
@@ -207,17 +208,26 @@ class _Block:
         return self._total(lambda rows: np.clip((rows - centre) / width, -1, 1).sum(axis=0)) / len(self._X)
 
 
-def _top(counts: NDArray[np.float64], noise_std: float, start: NDArray[np.int64], reach: int) -> NDArray[np.int64]:
-    """Walk up from `start` while one of the next `reach` bins stands out of the noise."""
+def _top(counts: NDArray[np.float64], noise_std: float, start: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the highest bin that ends a run of bins standing out of the noise, and at least `start`.
+
+    A run of m bins is clear above _CLEAR·√m deviations when it begins next to bins already accepted, and above
+    _CERTAIN·√m anywhere: heavy tails spread over many bins that are nothing each and much together.
+    """
     columns, size = counts.shape
-    clear = np.pad(counts > _CLEAR * noise_std, ((0, 0), (0, reach)))
-    rows = np.arange(columns)
+    sums = np.pad(counts.cumsum(axis=1), ((0, 0), (1, 0)))
+    bins = np.arange(size)
     top = start.copy()
+    for length in _RUNS:
+        run = np.full((columns, size), -np.inf)
+        run[:, length - 1 :] = (sums[:, length:] - sums[:, :-length]) / (noise_std * math.sqrt(length))
+        top = np.maximum(top, np.where(run > _CERTAIN, bins, 0).max(axis=1))
     for _ in range(size):
-        ahead = clear[rows[:, None], top[:, None] + np.arange(1, reach + 1)]
-        top = top + np.where(ahead.any(axis=1), reach - ahead[:, ::-1].argmax(axis=1), 0)
-    certain = counts > _CERTAIN * noise_std
-    return np.maximum(top, np.where(certain.any(axis=1), size - 1 - certain[:, ::-1].argmax(axis=1), 0))
+        for length in _RUNS:
+            last = np.minimum(top + length, size - 1)
+            run_sum = (np.take_along_axis(sums, last[:, None] + 1, 1) - np.take_along_axis(sums, top[:, None] + 1, 1))[:, 0]
+            top = np.where(run_sum > _CLEAR * noise_std * math.sqrt(length), last, top)
+    return np.asarray(top)
 
 
 def _half_range(counts: NDArray[np.float64], noise_std: float, *, tail: float) -> NDArray[np.float64]:
@@ -225,7 +235,7 @@ def _half_range(counts: NDArray[np.float64], noise_std: float, *, tail: float) -
     zeros, octaves = counts[:, 0], counts[:, 1:]
     rows = np.arange(len(counts))
     mode = octaves.argmax(axis=1)
-    top = _top(octaves, noise_std, mode, 2)
+    top = _top(octaves, noise_std, mode)
     edge = _edge(octaves, noise_std, top, tail)
     # Mostly zeros and no clear mode: the best run of three octaves holds what there is.
     triples = octaves[:, 2:] + octaves[:, 1:-1] + octaves[:, :-2]
@@ -245,7 +255,7 @@ def _edge(counts: NDArray[np.float64], noise_std: float, top: NDArray[np.int64],
 def _zoom(counts: NDArray[np.float64], noise_std: float, *, tail: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return (window, root mean square below it) in units of the half-range, from noisy half-octave counts."""
     columns, size = counts.shape
-    top = _top(counts, noise_std, counts.argmax(axis=1), 3)
+    top = _top(counts, noise_std, counts.argmax(axis=1))
     edge = _edge(counts, noise_std, top, tail)
     upper = np.exp2((np.arange(size) - (size - 3)) / 2.0)
     kept = np.where(np.arange(size) <= edge[:, None], counts, 0.0)

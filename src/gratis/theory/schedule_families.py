@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.theory.schedules import FreeForm, FreeFormWithClip, Harmonic, Polynomial, Schedule
+from gratis.theory.time_grid import graded_times
 
-__all__ = ["FreeClipFamily", "FreeFamily", "HarmonicFamily", "PolynomialFamily", "ScheduleFamily"]
+__all__ = ["FreeClipFamily", "FreeFamily", "HarmonicFamily", "PolynomialFamily", "ScheduleFamily", "knot_times"]
 
 Array = NDArray[np.float64]
 Bounds = list[tuple[float, float]]
@@ -17,6 +18,11 @@ Bounds = list[tuple[float, float]]
 # Logarithms of clips and products stay within these of their start; nothing sensible lies outside.
 _LOG_SMALLEST, _LOG_LARGEST = -30.0, 12.0
 _LARGEST_DROP = 8.0
+
+
+def knot_times(count: int = 28) -> Array:
+    """Return count+1 knots on [0, 1], a few times closer at both ends than in the middle."""
+    return graded_times(count, head=0.1, tail=0.05)
 
 
 class ScheduleFamily(Protocol):

@@ -11,21 +11,14 @@ __all__ = ["TimeGrid", "graded_times"]
 
 Array = NDArray[np.float64]
 
-_TAIL = 2e-3
+def graded_times(count: int, *, head: float, tail: float) -> Array:
+    """Return count+1 times from 0 to 1 with spacing ∝ (t + head)(1 − t + tail): geometric towards both ends.
 
-
-def graded_times(count: int, gamma: float) -> Array:
-    """Return count+1 times from 0 to 1 with spacing ∝ (t + ε₀)(1 − t + ε₁): geometric towards both ends.
-
-    The first rows carry the fast descent (on the scale γ of the step cap), the last ones the vanishing rates.
-
-    >>> graded_times(4, 0.1).round(3).tolist()
-    [0.0, 0.034, 0.508, 0.969, 1.0]
+    >>> graded_times(4, head=0.1, tail=0.1).round(3).tolist()
+    [0.0, 0.178, 0.5, 0.822, 1.0]
     """
-    head = 0.02 * min(gamma, 1.0)
-    start, stop = np.log(head / (1 + _TAIL)), np.log((1 + head) / _TAIL)
-    odds = np.exp(np.linspace(start, stop, count + 1))
-    times = (odds * (1 + _TAIL) - head) / (1 + odds)
+    odds = np.exp(np.linspace(np.log(head / (1 + tail)), np.log((1 + head) / tail), count + 1))
+    times = (odds * (1 + tail) - head) / (1 + odds)
     times[0], times[-1] = 0.0, 1.0
     return np.asarray(times)
 
@@ -48,8 +41,11 @@ class TimeGrid:
 
     @classmethod
     def graded(cls, steps: int, gamma: float, breakpoints: Array | None = None) -> TimeGrid:
-        """Return a graded grid of about `steps` coarse steps in which every breakpoint is an edge."""
-        edges = graded_times(steps, gamma)
+        """Return a graded grid of `steps` coarse steps, and more where a breakpoint falls inside one.
+
+        The first rows carry the fast descent (on the scale γ of the step cap), the last ones vanishing rates.
+        """
+        edges = graded_times(steps, head=0.02 * min(gamma, 1.0), tail=2e-3)
         if breakpoints is not None:
             edges = np.unique(np.concatenate([edges, breakpoints[(breakpoints > 0) & (breakpoints < 1)]]))
         return cls.refine(edges)

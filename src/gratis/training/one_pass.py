@@ -176,7 +176,7 @@ class OnePassTrainer:
                 self._noisy_left -= count
 
     def _checked(self, X: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
-        rows, labels = np.asanyarray(X), np.asanyarray(y)
+        rows, labels = np.asarray(X), np.asarray(y)
         if rows.ndim != 2 or rows.shape[1] != self.n_features:
             raise GratisError(f"X must have the shape (rows, {self.n_features}), got {rows.shape}")
         if labels.shape != rows.shape[:1]:
@@ -228,7 +228,7 @@ def _train(
         for event in events
     ]
     for X, y in stream.batches():
-        for trainer, target in zip(trainers, targets(np.asanyarray(y)), strict=True):
+        for trainer, target in zip(trainers, targets(np.asarray(y)), strict=True):
             trainer.consume(X, target)
     return np.stack([trainer.release() for trainer in trainers])
 

@@ -1,0 +1,113 @@
+"""Rounds of concurrent writers killed with SIGKILL at random moments; a program, run by test_crashes.
+
+It forks its writers itself, from one thread and after the imports, so that 200 rounds take seconds. It prints one
+JSON object of counts; what is counted under "overspent", "lost" and "damaged" must be zero.
+
+    python tests/ledger/crash_rounds.py ROUNDS [--acknowledge-early]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import sys
+import tempfile
+import time
+from contextlib import closing
+from fractions import Fraction
+from pathlib import Path
+
+from gratis.ledger import Ledger
+from gratis.specs.budget import Budget
+from gratis.specs.errors import BudgetExceededError, LedgerError
+from gratis.specs.events import GaussianRelease
+
+WRITERS = 4
+ROUNDS_A_LEDGER = 5
+SHARES = (10, 60)  # in turn: writers meet an exhausted budget; kills meet writers at work
+EVENT = GaussianRelease(sensitivity=1.0, noise_std=5.0, neighbouring="replace-one")
+BUDGETS = [Budget(mu=(shares**0.5 / 5.0) * (1 + 1e-9)) for shares in SHARES]
+REFUSED = "-" * 64
+
+
+def write_until_killed(path: str, pipe: int, seed: int, *, acknowledge_early: bool) -> None:
+    ledger, rng = Ledger(path), random.Random(seed)
+    while True:
+        if acknowledge_early:  # negative control: reports before the entry is on the disk
+            os.write(pipe, f"{'f' * 64}\n".encode())
+        try:
+            reservation = ledger.reserve("data", EVENT, purpose=rng.choice(["training", "tuning"]))
+        except BudgetExceededError:
+            os.write(pipe, f"{REFUSED}\n".encode())
+            time.sleep(0.005)
+            continue
+        os.write(pipe, f"{reservation.id}\n".encode())
+        if rng.random() < 0.5:
+            ledger.commit(reservation.id, EVENT)
+
+
+def run_round(path: str, rng: random.Random, *, acknowledge_early: bool) -> list[str]:
+    """Start the writers, kill each at its own moment, return what they reported."""
+    reader, pipe = os.pipe()
+    children = []
+    for _ in range(WRITERS):
+        seed = rng.getrandbits(32)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                os.close(reader)
+                write_until_killed(path, pipe, seed, acknowledge_early=acknowledge_early)
+            finally:
+                os._exit(code)
+        children.append(child)
+    os.close(pipe)
+    for child in rng.sample(children, WRITERS):
+        time.sleep(rng.uniform(0.0, 0.05))
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        assert os.WIFSIGNALED(status), "a writer ended by itself"
+    with os.fdopen(reader, "rb") as stream:
+        return stream.read().decode().split()
+
+
+def main(rounds: int, *, acknowledge_early: bool) -> dict[str, int]:
+    counts = dict.fromkeys(
+        ("rounds", "acknowledged", "written", "refused", "hot_journals", "overspent", "lost", "damaged"), 0
+    )
+    rng = random.Random(20240)
+    reported: set[str] = set()
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(rounds):
+            path = f"{folder}/{number // ROUNDS_A_LEDGER}.ledger"
+            budget = BUDGETS[number // ROUNDS_A_LEDGER % len(BUDGETS)]
+            if number % ROUNDS_A_LEDGER == 0:
+                Ledger.create(path, {"data": budget})
+                reported = set()
+            lines = run_round(path, rng, acknowledge_early=acknowledge_early)
+            acknowledged = {line for line in lines if line != REFUSED}
+            reported |= acknowledged
+            counts["rounds"] += 1
+            counts["acknowledged"] += len(acknowledged)
+            counts["refused"] += lines.count(REFUSED)
+            counts["hot_journals"] += Path(path + "-journal").exists()
+            try:
+                Ledger.open(path).verify()
+            except LedgerError:
+                counts["damaged"] += 1
+            # Read the file by a way that shares no code with the ledger.
+            with closing(sqlite3.connect(path)) as connection:
+                rows = connection.execute("SELECT entry, hash FROM entries ORDER BY sequence").fetchall()
+            written = {digest for text, digest in rows if json.loads(text)["kind"] == "reservation"}
+            counts["lost"] += len(reported - written)
+            counts["overspent"] += len(written) * Fraction(1, 25) > Fraction(budget.mu or 0) ** 2
+            if number % ROUNDS_A_LEDGER == ROUNDS_A_LEDGER - 1 or number == rounds - 1:
+                counts["written"] += len(written)
+    return counts
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(main(int(sys.argv[1]), acknowledge_early="--acknowledge-early" in sys.argv)) + "\n")
