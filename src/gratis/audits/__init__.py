@@ -1,0 +1,1 @@
+"""Attacks on what was trained, and the lower bounds that they prove."""

@@ -72,7 +72,13 @@ def simulate_one_pass(
     if len(steps) != 1:
         raise GratisError("the events of one simulation must have the same number of steps, and at least one is needed")
     record = np.asarray(record_steps, dtype=np.int64)
-    if record.ndim != 1 or record.size == 0 or record[0] < 0 or record[-1] > steps.pop() or np.any(np.diff(record) <= 0):
+    if (
+        record.ndim != 1
+        or record.size == 0
+        or record[0] < 0
+        or record[-1] > steps.pop()
+        or np.any(np.diff(record) <= 0)
+    ):
         raise GratisError("record_steps must increase from at least 0 to at most the number of steps")
     risks = np.empty((len(events), repetitions, record.size))
     seeds = rng.integers(0, 2**64, size=(len(events), repetitions), dtype=np.uint64)

@@ -128,9 +128,7 @@ def steps_gradient(
         for j in range(count):
             z = decay[j] * alpha
             e = math.exp(-z)
-            middle += readout[j] * (
-                e * states[k, j] + _phi(z, e) * (variance[j] * drift + share[j] * 0.5 * noise[k])
-            )
+            middle += readout[j] * (e * states[k, j] + _phi(z, e) * (variance[j] * drift + share[j] * 0.5 * noise[k]))
         middles[k] = middle
         moments = clipped_moments(middle + label, clips[k])
         alpha = 2.0 * h * rate * moments[0]

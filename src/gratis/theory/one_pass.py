@@ -89,13 +89,13 @@ class RiskTrajectory:
     relative_error: float
 
 
-def _stack(problems: Sequence[OnePassProblem], atoms: int) -> tuple[Array, Array, Array]:
+def atom_tables(problems: Sequence[OnePassProblem], atoms: int) -> Array:
+    """Return the atoms of all problems, (problems, 5, most atoms); missing atoms are zeros, which do nothing."""
     tables = [p.spectrum.measure(atoms).rows(p.initial_risk) for p in problems]
-    table = np.zeros((len(problems), 5, max(t.shape[1] for t in tables)))
-    for row, one in zip(table, tables, strict=True):
+    stacked = np.zeros((len(problems), 5, max(t.shape[1] for t in tables)))
+    for row, one in zip(stacked, tables, strict=True):
         row[:, : one.shape[1]] = one
-    gammas = np.array([p.gamma for p in problems])
-    return table, gammas, np.array([0.5 * p.label_noise_variance for p in problems])
+    return stacked
 
 
 def _extrapolated(coarse: Array, fine: Array) -> tuple[Array, Array]:
@@ -106,13 +106,19 @@ def _extrapolated(coarse: Array, fine: Array) -> tuple[Array, Array]:
 
 
 def solve_paths(
-    problems: Sequence[OnePassProblem], which: NDArray[np.int64], grid: TimeGrid, rates: Array, clips: Array, atoms: int
+    problems: Sequence[OnePassProblem],
+    tables: Array,
+    which: NDArray[np.int64],
+    grid: TimeGrid,
+    rates: Array,
+    clips: Array,
 ) -> tuple[Array, Array, Array]:
     """Solve a batch of trajectories on one grid; rates and clips are (B, points), which names each row's problem.
 
     Returns the risks at the coarse edges, the final risks, and estimates of their relative errors.
     """
-    table, gammas, labels = _stack(problems, atoms)
+    gammas = np.array([p.gamma for p in problems])
+    labels = np.array([0.5 * p.label_noise_variance for p in problems])
     scales = np.array([p.noise_scale for p in problems])[which]
     squares = (rates * clips) ** 2
     capped = np.minimum(rates, 2.0 / gammas[which][:, None])
@@ -124,7 +130,7 @@ def solve_paths(
         middle = slice(stride // 2, None, stride)
         risks = np.empty((len(which), lengths.size + 1))
         inner_rates, inner_clips = (np.ascontiguousarray(v[:, middle]) for v in (capped, clips))
-        run_steps(lengths, inner_rates, inner_clips, noise, which, gammas, labels, table, risks)
+        run_steps(lengths, inner_rates, inner_clips, noise, which, gammas, labels, tables, risks)
         paths.append(risks[:, :: 4 // stride])
     path, _ = _extrapolated(paths[0], paths[1])
     final, gap = _extrapolated(paths[0][:, -1] + last, paths[1][:, -1] + last)
@@ -139,6 +145,20 @@ def _check_schedules(schedules: Sequence[Schedule]) -> None:
             raise GratisError(
                 f"a(t) must not increase, but this schedule rises by {report.largest_increase:g}; lower its later values"
             )
+
+
+def solve_trajectory(problem: OnePassProblem, schedule: Schedule, tables: Array, tolerance: float) -> RiskTrajectory:
+    """Solve one trajectory with given atoms, halving the steps until the estimated error is below tolerance."""
+    _check_schedules([schedule])
+    check_positive("tolerance", tolerance)
+    which = np.zeros(1, dtype=np.int64)
+    for doubling in range(_MOST_DOUBLINGS + 1):
+        grid = TimeGrid.graded(_STEPS << doubling, problem.gamma, schedule.breakpoints)
+        rates, clips = schedule.rate(grid.points)[None], schedule.clip(grid.points)[None]
+        path, final, error = solve_paths([problem], tables, which, grid, rates, clips)
+        if error[0] <= tolerance:
+            break
+    return RiskTrajectory(grid.points[::4], path[0], float(final[0]), float(error[0]))
 
 
 def predict_one_pass(
@@ -163,15 +183,7 @@ def predict_one_pass(
     >>> round(predict_one_pass(problem, Polynomial(0.0, 3.0, 0.3)).final_excess_risk, 5)
     0.1786
     """
-    _check_schedules([schedule])
-    which = np.zeros(1, dtype=np.int64)
-    for doubling in range(_MOST_DOUBLINGS + 1):
-        grid = TimeGrid.graded(_STEPS << doubling, problem.gamma, schedule.breakpoints)
-        rates, clips = schedule.rate(grid.points)[None], schedule.clip(grid.points)[None]
-        path, final, error = solve_paths([problem], which, grid, rates, clips, atoms)
-        if error[0] <= tolerance:
-            break
-    return RiskTrajectory(grid.points[::4], path[0], float(final[0]), float(error[0]))
+    return solve_trajectory(problem, schedule, atom_tables([problem], atoms), tolerance)
 
 
 def predict_final_risks(
@@ -191,11 +203,15 @@ def predict_final_risks(
     [[0.0811], [0.1786]]
     """
     _check_schedules(schedules)
+    check_positive("tolerance", tolerance)
     result = np.empty((len(problems), len(schedules)))
+    if not result.size:
+        return result
+    tables = atom_tables(problems, atoms)
     groups: dict[bytes, list[int]] = {}
     for index, schedule in enumerate(schedules):
         groups.setdefault(schedule.breakpoints.tobytes(), []).append(index)
-    smallest = min((p.gamma for p in problems), default=1.0)
+    smallest = min(p.gamma for p in problems)
     for members in groups.values():
         breakpoints = schedules[members[0]].breakpoints
         rows, columns = (v.ravel() for v in np.meshgrid(np.arange(len(problems)), members, indexing="ij"))
@@ -204,7 +220,7 @@ def predict_final_risks(
             needed, place = np.unique(columns, return_inverse=True)
             rates = np.stack([schedules[j].rate(grid.points) for j in needed])[place]
             clips = np.stack([schedules[j].clip(grid.points) for j in needed])[place]
-            _, final, error = solve_paths(problems, rows.astype(np.int64), grid, rates, clips, atoms)
+            _, final, error = solve_paths(problems, tables, rows.astype(np.int64), grid, rates, clips)
             result[rows, columns] = final
             open_pairs = error > tolerance
             rows, columns = rows[open_pairs], columns[open_pairs]

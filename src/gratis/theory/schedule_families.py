@@ -165,6 +165,4 @@ class FreeClipFamily:
         """Return the schedule."""
         count = self.knots.size
         products = _falling(float(parameters[0]), parameters[1:count])
-        return FreeFormWithClip(
-            tuple(self.knots.tolist()), products, tuple(np.exp(parameters[count:]).tolist())
-        )
+        return FreeFormWithClip(tuple(self.knots.tolist()), products, tuple(np.exp(parameters[count:]).tolist()))

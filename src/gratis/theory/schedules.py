@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gratis.specs.checks import check_non_negative, check_positive
 from gratis.specs.errors import GratisError
+from gratis.theory.schedule_blocks import BlockSequences, block_sequences
 
 __all__ = [
     "FreeForm",
@@ -81,6 +82,13 @@ class Schedule:
     def label(self) -> str:
         """Name for reports."""
         raise NotImplementedError
+
+    def sequences(self, n_records: int, *, dimension: int | None = None, max_blocks: int = 1024) -> BlockSequences:
+        """Return step sizes, clip norms and products constant on at most max_blocks blocks of rows, for a trainer.
+
+        Rates never exceed the plan's and a_k never increases (see `block_sequences`).
+        """
+        return block_sequences(self, n_records, dimension=dimension, max_blocks=max_blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +293,11 @@ class StepwiseSchedule(Schedule):
                 raise GratisError(f"{name} must hold one finite number >= 0 for each block")
         if not self.is_non_increasing:
             raise GratisError("rate times clip must not increase from block to block")
+
+    @classmethod
+    def from_blocks(cls, blocks: BlockSequences) -> StepwiseSchedule:
+        """Return the schedule that a trainer with these blocks runs, to predict exactly that."""
+        return cls(tuple(blocks.edges.tolist()), tuple(blocks.rates.tolist()), tuple(blocks.clip_levels.tolist()))
 
     def _block(self, time: ArrayLike) -> NDArray[np.intp]:
         place = np.searchsorted(self.edges, np.asarray(time, dtype=np.float64), side="right") - 1

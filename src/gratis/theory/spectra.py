@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -170,8 +170,8 @@ class ExplicitSpectrum(Spectrum):
     [0.5, 1.5]
     """
 
-    values: tuple[float, ...]
-    energies: tuple[float, ...] | None = None
+    values: tuple[float, ...] = field(repr=False)
+    energies: tuple[float, ...] | None = field(default=None, repr=False)
     name: str = "explicit"
 
     def __post_init__(self) -> None:
@@ -259,9 +259,7 @@ def gauss_atoms(points: Array, weights: Array, atoms: int) -> tuple[Array, Array
         if beside[k] < 1e-13 * points.max() or k == len(basis) - 1:
             break
         vector = image / beside[k]
-    nodes, vectors = np.linalg.eigh(
-        np.diag(diagonal[: k + 1]) + np.diag(beside[:k], 1) + np.diag(beside[:k], -1)
-    )
+    nodes, vectors = np.linalg.eigh(np.diag(diagonal[: k + 1]) + np.diag(beside[:k], 1) + np.diag(beside[:k], -1))
     return np.maximum(nodes, 0.0), vectors[0] ** 2
 
 

@@ -11,6 +11,7 @@ __all__ = ["TimeGrid", "graded_times"]
 
 Array = NDArray[np.float64]
 
+
 def graded_times(count: int, *, head: float, tail: float) -> Array:
     """Return count+1 times from 0 to 1 with spacing ∝ (t + head)(1 − t + tail): geometric towards both ends.
 

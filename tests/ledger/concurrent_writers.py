@@ -1,9 +1,10 @@
-"""Rounds of concurrent writers killed with SIGKILL at random moments; a program, run by test_crashes.
+"""Concurrent writers, killed with SIGKILL at random moments or racing each other; a program, run by test_crashes.
 
-It forks its writers itself, from one thread and after the imports, so that 200 rounds take seconds. It prints one
-JSON object of counts; what is counted under "overspent", "lost" and "damaged" must be zero.
+It forks its writers itself, from one thread and after the imports, so that 200 rounds take half a minute, and prints
+one JSON object of counts. In the rounds, what is counted as "overspent", "lost" and "damaged" must be zero.
 
-    python tests/ledger/crash_rounds.py ROUNDS [--acknowledge-early]
+    python tests/ledger/concurrent_writers.py kill ROUNDS [--acknowledge-early]
+    python tests/ledger/concurrent_writers.py race ROUNDS
 """
 
 from __future__ import annotations
@@ -74,7 +75,39 @@ def run_round(path: str, rng: random.Random, *, acknowledge_early: bool) -> list
         return stream.read().decode().split()
 
 
-def main(rounds: int, *, acknowledge_early: bool) -> dict[str, int]:
+def race(rounds: int) -> dict[str, int]:
+    """Let two processes ask for the last share at the same moment; count how many won in all."""
+    counts = {"rounds": rounds, "winners": 0, "refused": 0}
+    budget = Budget(mu=0.2 * (1 + 1e-9))
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(rounds):
+            path = f"{folder}/{number}.ledger"
+            Ledger.create(path, {"data": budget})
+            gate, opener = os.pipe()
+            children = []
+            for _ in range(2):
+                child = os.fork()
+                if child == 0:
+                    code = 1
+                    try:
+                        os.close(opener)
+                        os.read(gate, 1)  # returns for both when the parent closes its end
+                        Ledger(path).reserve("data", EVENT)
+                        code = 0
+                    except BudgetExceededError:
+                        code = 3
+                    finally:
+                        os._exit(code)
+                children.append(child)
+            os.close(opener)
+            os.close(gate)
+            codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+            counts["winners"] += codes.count(0)
+            counts["refused"] += codes.count(3)
+    return counts
+
+
+def kill(rounds: int, *, acknowledge_early: bool) -> dict[str, int]:
     counts = dict.fromkeys(
         ("rounds", "acknowledged", "written", "refused", "hot_journals", "overspent", "lost", "damaged"), 0
     )
@@ -110,4 +143,7 @@ def main(rounds: int, *, acknowledge_early: bool) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(main(int(sys.argv[1]), acknowledge_early="--acknowledge-early" in sys.argv)) + "\n")
+    mode, rounds, *options = sys.argv[1:]
+    early = "--acknowledge-early" in options
+    found = race(int(rounds)) if mode == "race" else kill(int(rounds), acknowledge_early=early)
+    sys.stdout.write(json.dumps(found) + "\n")

@@ -1,0 +1,70 @@
+"""Processes that die and processes that race: no overspend, no lost reservation, an intact chain.
+
+GRATIS_CRASH_ROUNDS=200 runs the full number of rounds (half a minute); the ordinary suite runs fewer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from gratis.ledger import Ledger
+from gratis.specs.budget import Budget
+from gratis.specs.errors import BudgetExceededError
+from gratis.specs.events import GaussianRelease
+
+_PROGRAM = Path(__file__).with_name("concurrent_writers.py")
+_ROUNDS = int(os.environ.get("GRATIS_CRASH_ROUNDS", "24"))
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the program forks")
+
+
+def _run(*arguments: object) -> dict[str, int]:
+    command = [sys.executable, "-W", "error", str(_PROGRAM), *map(str, arguments)]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def test_killed_writers_neither_overspend_nor_lose_a_reservation():
+    counts = _run("kill", _ROUNDS)
+    assert counts["rounds"] == _ROUNDS
+    assert (counts["overspent"], counts["lost"], counts["damaged"]) == (0, 0, 0)
+    # The rounds mean something only if writers wrote, met an empty budget, and died in the midst of a write.
+    assert counts["acknowledged"] > 0
+    assert counts["refused"] > 0
+    assert counts["hot_journals"] > 0
+
+
+def test_the_rounds_catch_a_writer_that_reports_before_the_entry_is_written():
+    assert _run("kill", 2, "--acknowledge-early")["lost"] > 0
+
+
+def test_two_processes_race_for_the_last_share_and_one_wins():
+    assert _run("race", 12) == {"rounds": 12, "winners": 12, "refused": 12}
+
+
+def test_threads_that_share_one_ledger_do_not_overspend(tmp_path):
+    event = GaussianRelease(sensitivity=1.0, noise_std=2.0, neighbouring="replace-one")
+    ledger = Ledger.create(tmp_path / "l", {"data": Budget(mu=1.0 + 1e-9)})  # four shares of mu = 1/2
+    won, refused = [], []
+
+    def take() -> None:
+        for _ in range(2):
+            try:
+                won.append(ledger.reserve("data", event).id)
+            except BudgetExceededError as error:
+                refused.append(error)
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(won), len(set(won)), len(refused)) == (4, 4, 4)
+    assert ledger.status("data").reservations == 4
+    assert ledger.verify().every_byte
