@@ -3,8 +3,10 @@
 It forks its writers itself, from one thread and after the imports, so that 200 rounds take half a minute, and prints
 one JSON object of counts. In the rounds, what is counted as "overspent", "lost" and "damaged" must be zero.
 
-    python tests/ledger/concurrent_writers.py kill ROUNDS [--acknowledge-early]
-    python tests/ledger/concurrent_writers.py race ROUNDS
+    python tests/ledger/concurrent_writers.py kill ROUNDS [--broken]
+    python tests/ledger/concurrent_writers.py race ROUNDS [--broken]
+
+--broken is the negative control: writers that report before the entry is durable, or check before they hold the lock.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from fractions import Fraction
 from pathlib import Path
 
 from gratis.ledger import Ledger
+from gratis.ledger import ledger as room
+from gratis.ledger.chain import Entry
 from gratis.specs.budget import Budget
 from gratis.specs.errors import BudgetExceededError, LedgerError
 from gratis.specs.events import GaussianRelease
@@ -34,23 +38,32 @@ BUDGETS = [Budget(mu=(shares**0.5 / 5.0) * (1 + 1e-9)) for shares in SHARES]
 REFUSED = "-" * 64
 
 
-def write_until_killed(path: str, pipe: int, seed: int, *, acknowledge_early: bool) -> None:
+def write_until_killed(path: str, pipe: int, seed: int, *, broken: bool) -> None:
     ledger, rng = Ledger(path), random.Random(seed)
+    if broken:
+        real = room.append
+
+        def append_and_report(connection: sqlite3.Connection, entry: Entry) -> None:
+            real(connection, entry)
+            if entry.kind == "reservation":
+                os.write(pipe, f"{entry.hash}\n".encode())
+                time.sleep(0.005)  # so that also on a fast disk some die here
+
+        room.append = append_and_report
     while True:
-        if acknowledge_early:  # negative control: reports before the entry is on the disk
-            os.write(pipe, f"{'f' * 64}\n".encode())
         try:
             reservation = ledger.reserve("data", EVENT, purpose=rng.choice(["training", "tuning"]))
         except BudgetExceededError:
             os.write(pipe, f"{REFUSED}\n".encode())
             time.sleep(0.005)
             continue
-        os.write(pipe, f"{reservation.id}\n".encode())
+        if not broken:
+            os.write(pipe, f"{reservation.id}\n".encode())
         if rng.random() < 0.5:
             ledger.commit(reservation.id, EVENT)
 
 
-def run_round(path: str, rng: random.Random, *, acknowledge_early: bool) -> list[str]:
+def run_round(path: str, rng: random.Random, *, broken: bool) -> list[str]:
     """Start the writers, kill each at its own moment, return what they reported."""
     reader, pipe = os.pipe()
     children = []
@@ -61,7 +74,7 @@ def run_round(path: str, rng: random.Random, *, acknowledge_early: bool) -> list
             code = 1
             try:
                 os.close(reader)
-                write_until_killed(path, pipe, seed, acknowledge_early=acknowledge_early)
+                write_until_killed(path, pipe, seed, broken=broken)
             finally:
                 os._exit(code)
         children.append(child)
@@ -75,7 +88,20 @@ def run_round(path: str, rng: random.Random, *, acknowledge_early: bool) -> list
         return stream.read().decode().split()
 
 
-def race(rounds: int) -> dict[str, int]:
+def check_only_once() -> None:
+    """Leave out every check of the budget after the first, which `reserve` makes before it holds the lock."""
+    real, done = room.check_affordable, []
+
+    def check(*arguments: object) -> None:
+        if not done:
+            done.append(True)
+            real(*arguments)
+            time.sleep(0.02)  # so that also on a fast disk both have looked before one writes
+
+    room.check_affordable = check
+
+
+def race(rounds: int, *, broken: bool) -> dict[str, int]:
     """Let two processes ask for the last share at the same moment; count how many won in all."""
     counts = {"rounds": rounds, "winners": 0, "refused": 0}
     budget = Budget(mu=0.2 * (1 + 1e-9))
@@ -91,6 +117,8 @@ def race(rounds: int) -> dict[str, int]:
                     code = 1
                     try:
                         os.close(opener)
+                        if broken:
+                            check_only_once()
                         os.read(gate, 1)  # returns for both when the parent closes its end
                         Ledger(path).reserve("data", EVENT)
                         code = 0
@@ -107,7 +135,7 @@ def race(rounds: int) -> dict[str, int]:
     return counts
 
 
-def kill(rounds: int, *, acknowledge_early: bool) -> dict[str, int]:
+def kill(rounds: int, *, broken: bool) -> dict[str, int]:
     counts = dict.fromkeys(
         ("rounds", "acknowledged", "written", "refused", "hot_journals", "overspent", "lost", "damaged"), 0
     )
@@ -120,7 +148,7 @@ def kill(rounds: int, *, acknowledge_early: bool) -> dict[str, int]:
             if number % ROUNDS_A_LEDGER == 0:
                 Ledger.create(path, {"data": budget})
                 reported = set()
-            lines = run_round(path, rng, acknowledge_early=acknowledge_early)
+            lines = run_round(path, rng, broken=broken)
             acknowledged = {line for line in lines if line != REFUSED}
             reported |= acknowledged
             counts["rounds"] += 1
@@ -144,6 +172,5 @@ def kill(rounds: int, *, acknowledge_early: bool) -> dict[str, int]:
 
 if __name__ == "__main__":
     mode, rounds, *options = sys.argv[1:]
-    early = "--acknowledge-early" in options
-    found = race(int(rounds)) if mode == "race" else kill(int(rounds), acknowledge_early=early)
+    found = {"kill": kill, "race": race}[mode](int(rounds), broken="--broken" in options)
     sys.stdout.write(json.dumps(found) + "\n")

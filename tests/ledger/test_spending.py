@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
 import pytest
@@ -51,7 +50,7 @@ def test_the_remainder_is_the_other_leg_of_the_triangle_rounded_down(total, shar
     left = Spending(mu=spent, epsilon=None).remaining_mu(Budget(mu=total))
     square = Fraction(total) ** 2 - Fraction(spent) ** 2
     assert Fraction(left) ** 2 <= square
-    assert Fraction(math.nextafter(left, math.inf)) ** 2 >= square or left == 0
+    assert (Fraction(left) * (1 + Fraction(1, 2**50))) ** 2 >= square
 
 
 @given(st.lists(st.floats(0.01, 0.5), max_size=8))
@@ -83,11 +82,11 @@ def test_a_miss_by_rounding_shows_the_digits_and_the_way_out():
         check_affordable("d", Budget(mu=0.268), (), event)
 
 
-@pytest.mark.parametrize("event", [GaussianRelease(sensitivity=1.0, noise_std=0.0, neighbouring="replace-one")])
-def test_no_noise_never_fits(event):
-    for budget in (Budget(mu=1e300), Budget(epsilon=1e300, delta=0.5)):
-        with pytest.raises(BudgetExceededError, match="needs mu inf"):
-            check_affordable("d", budget, (), event)
+@pytest.mark.parametrize("budget", [Budget(mu=1e300), Budget(epsilon=1e300, delta=0.5)])
+def test_no_noise_never_fits(budget):
+    event = GaussianRelease(sensitivity=1.0, noise_std=0.0, neighbouring="replace-one")
+    with pytest.raises(BudgetExceededError, match="needs mu inf"):
+        check_affordable("d", budget, (), event)
 
 
 def test_another_relation_and_an_empty_event_are_refused():

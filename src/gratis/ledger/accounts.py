@@ -35,10 +35,7 @@ class Reservation:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        plain = {
-            key: getattr(self, key)
-            for key in ("id", "sequence", "time", "name", "purpose", "note", "committed")
-        }
+        plain = {key: getattr(self, key) for key in ("id", "sequence", "time", "name", "purpose", "note", "committed")}
         return plain | {"event": self.event.to_json()}
 
 
@@ -130,12 +127,7 @@ def _fingerprint_json(fingerprint: str | None) -> dict[str, Any] | None:
 
 
 def _check_text(what: str, value: Any, limit: int) -> str:
-    if (
-        not isinstance(value, str)
-        or not 1 <= len(value) <= limit
-        or not value.isprintable()
-        or value != value.strip()
-    ):
+    if not isinstance(value, str) or not 1 <= len(value) <= limit or not value.isprintable() or value != value.strip():
         raise LedgerError(
             f"{what} must be a printable text of 1 to {limit} characters without outer blanks, got {value!r}"
         )
@@ -148,9 +140,7 @@ def budget_payload(name: str, budget: Budget, fingerprint: str | None) -> dict[s
     if not isinstance(budget, Budget):
         raise LedgerError(f"a budget must be a Budget, got {type(budget).__name__}")
     if fingerprint is not None and not re.fullmatch(r"[0-9a-f]{64}", str(fingerprint)):
-        raise LedgerError(
-            "a fingerprint is a SHA-256 in 64 lower-case hexadecimal digits; see content_fingerprint"
-        )
+        raise LedgerError("a fingerprint is a SHA-256 in 64 lower-case hexadecimal digits; see content_fingerprint")
     total_mu(budget)  # a budget that cannot be turned into mu must fail here, not at the first run
     return {"name": name, "budget": budget.to_json(), "fingerprint": _fingerprint_json(fingerprint)}
 

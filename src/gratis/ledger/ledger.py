@@ -117,9 +117,7 @@ class Ledger:
 
         def decide(accounts: dict[str, Account]) -> dict[str, Any]:
             if name in accounts:
-                raise LedgerError(
-                    f"the data set {name!r} has a budget already, and a budget cannot be changed"
-                )
+                raise LedgerError(f"the data set {name!r} has a budget already, and a budget cannot be changed")
             for account in accounts.values():
                 if fingerprint is not None and account.fingerprint == fingerprint:
                     raise LedgerError(f"this content already has a budget, under the name {account.name!r}")
@@ -137,9 +135,7 @@ class Ledger:
         hand to exactly the budget may miss by the last digit.
         """
         if not isinstance(event, LeafEvent | Composition):
-            raise LedgerError(
-                f"only an event can be reserved, got {type(event).__name__}; nothing was reserved"
-            )
+            raise LedgerError(f"only an event can be reserved, got {type(event).__name__}; nothing was reserved")
         payload = reservation_payload(name, event, purpose, note)
 
         def decide(accounts: dict[str, Account]) -> dict[str, Any]:
@@ -167,9 +163,7 @@ class Ledger:
         def decide(accounts: dict[str, Account]) -> dict[str, Any]:
             reservation = _reservation(accounts, reservation_id)
             if reservation.committed:
-                raise LedgerError(
-                    f"the reservation {reservation_id} was committed already; nothing was written"
-                )
+                raise LedgerError(f"the reservation {reservation_id} was committed already; nothing was written")
             if reservation.event != event:
                 raise LedgerError(
                     f"the event is not the one that was reserved as {reservation_id}; "
@@ -212,9 +206,7 @@ class Ledger:
             if not spending(account.budget, account.events).fits(account.budget):
                 raise LedgerError(f"the reservations of {account.name!r} exceed its budget")
         if anchor is not None and anchor not in {entry.hash for entry in snapshot.entries}:
-            raise LedgerError(
-                "the noted head is not in this ledger: entries were taken back, or it is another ledger"
-            )
+            raise LedgerError("the noted head is not in this ledger: entries were taken back, or it is another ledger")
         head = snapshot.head
         return Verification(
             entries=head.sequence + 1, head=head.hash, names=tuple(accounts), every_byte=snapshot.every_byte
@@ -230,9 +222,7 @@ class Ledger:
     def _add_up(self, snapshot: Snapshot, seen: Entry | None) -> dict[str, Account]:
         entries = snapshot.entries
         if seen is not None and (len(entries) <= seen.sequence or entries[seen.sequence].hash != seen.hash):
-            raise LedgerError(
-                f"the ledger {self.path} lost entries that it had: an older copy was put in its place"
-            )
+            raise LedgerError(f"the ledger {self.path} lost entries that it had: an older copy was put in its place")
         accounts = add_up(entries)
         self._seen = snapshot.head
         return accounts

@@ -13,7 +13,7 @@ from gratis.specs.errors import BudgetExceededError, LedgerError
 from gratis.specs.events import Composition, Event
 from gratis.specs.guarantees import GDPGuarantee, Guarantee
 
-__all__ = ["Spending", "check_affordable", "spending"]
+__all__ = ["Spending", "check_affordable", "spending", "total_mu"]
 
 # A plan calibrated to exactly the whole budget may miss it by rounding alone; below this the message says so.
 _ROUNDING = 1e-9
@@ -51,10 +51,11 @@ class Spending:
         """Return √(total² − spent²), rounded down: the largest mu that one further event may have."""
         if self.mu is None:
             return None
-        square = Fraction(total_mu(budget)) ** 2 - Fraction(self.mu) ** 2
+        total = total_mu(budget)
+        square = Fraction(total) ** 2 - Fraction(self.mu) ** 2
         if square <= 0:
             return 0.0
-        root = math.sqrt(square)
+        root = total * math.sqrt(square / Fraction(total) ** 2)  # √square alone could overflow
         while Fraction(root) ** 2 > square:
             root = math.nextafter(root, 0.0)
         return root

@@ -60,9 +60,7 @@ class Snapshot:
 
 
 def _damaged(path: Path, what: str) -> LedgerError:
-    return LedgerError(
-        f"the ledger {path} is damaged: {what}; restore it from a copy, and reserve nothing until then"
-    )
+    return LedgerError(f"the ledger {path} is damaged: {what}; restore it from a copy, and reserve nothing until then")
 
 
 @lru_cache(maxsize=1)
@@ -95,9 +93,7 @@ def create_file(path: Path, entries: Sequence[Entry]) -> None:
     for existing in (path, *(path.with_name(path.name + suffix) for suffix in ("-journal", "-wal"))):
         # SQLite would play a left-over journal of that name back into the new file.
         if os.path.lexists(existing):
-            raise LedgerError(
-                f"{existing} exists already and is not overwritten; open it, or choose another path"
-            )
+            raise LedgerError(f"{existing} exists already and is not overwritten; open it, or choose another path")
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".ledger-") as folder:
             draft = Path(folder) / "ledger"
@@ -108,9 +104,7 @@ def create_file(path: Path, entries: Sequence[Entry]) -> None:
             os.link(draft, path)  # unlike rename, link refuses to overwrite
         _flush_directory(path.parent)
     except FileExistsError:
-        raise LedgerError(
-            f"{path} exists already and is not overwritten; open it, or choose another path"
-        ) from None
+        raise LedgerError(f"{path} exists already and is not overwritten; open it, or choose another path") from None
     except (OSError, sqlite3.Error) as error:
         raise LedgerError(f"the ledger {path} cannot be created here ({error})") from None
 
@@ -154,17 +148,13 @@ def transact(path: Path, work: Callable[[sqlite3.Connection], _Result], *, write
                 raise LedgerError(f"{path} is not a ledger of Gratis") from None
             if code in (0, sqlite3.SQLITE_CORRUPT):  # 0: the sqlite3 module could not decode a text
                 raise _damaged(path, f"SQLite says '{error}'") from None
-            raise LedgerError(
-                f"the ledger {path} cannot be used ({error}); check the file before going on"
-            ) from None
+            raise LedgerError(f"the ledger {path} cannot be used ({error}); check the file before going on") from None
 
 
 def _attempt(path: Path, work: Callable[[sqlite3.Connection], _Result], *, write: bool) -> _Result:
     # mode=rw never creates a missing file; SQLite itself falls back to reading if the file is read-only.
     uri = path.as_uri() + "?mode=rw"
-    with closing(
-        sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_BUSY_SECONDS / 2)
-    ) as connection:
+    with closing(sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_BUSY_SECONDS / 2)) as connection:
         for pragma in (
             "synchronous = EXTRA",
             "secure_delete = ON",
@@ -181,18 +171,12 @@ def _attempt(path: Path, work: Callable[[sqlite3.Connection], _Result], *, write
 
 def read(connection: sqlite3.Connection, path: Path) -> Snapshot:
     """Return the entries if nothing about the file is amiss: marks, schema, chain, every page's image."""
-    marks = [
-        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
-    ]
+    marks = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
     if marks[0] != _APPLICATION_ID:
         raise LedgerError(f"{path} is not a ledger of Gratis")
     if marks[1] != FORMAT:
-        raise LedgerError(
-            f"{path} has ledger format {marks[1]}, this version of Gratis reads format {FORMAT}"
-        )
-    schema = connection.execute(
-        "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY rowid"
-    ).fetchall()
+        raise LedgerError(f"{path} has ledger format {marks[1]}, this version of Gratis reads format {FORMAT}")
+    schema = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY rowid").fetchall()
     if schema != _SCHEMA_ROWS:
         raise _damaged(path, "its tables or triggers were changed")
     rows = connection.execute("SELECT sequence, entry, hash FROM entries ORDER BY sequence").fetchall()

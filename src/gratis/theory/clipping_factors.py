@@ -33,11 +33,12 @@ def clipped_moments(risk: float, clip: float) -> tuple[float, float, float, floa
     u = clip / scale
     bell = _SQRT_TWO_OVER_PI * math.exp(-0.5 * u * u)
     outside = math.erfc(u * _SQRT_HALF)
-    mu = math.erf(u * _SQRT_HALF)
     if u < _SERIES_BELOW:
-        # mu − bell·u loses all digits for small u; this is its Taylor series, good to 1e−15 here.
+        # Differences lose all digits for small u; these are their Taylor series, good to 1e−15 here.
+        mu = _SQRT_TWO_OVER_PI * u * (1 - u * u * (1 / 6 - u * u * (1 / 40 - u * u / 336)))
         inside = _SQRT_TWO_OVER_PI * u**3 * (1 / 3 - u * u * (1 / 10 - u * u * (1 / 56 - u * u / 432)))
     else:
+        mu = 1.0 - outside
         inside = mu - bell * u
     return (
         mu,
@@ -70,8 +71,10 @@ def clipping_factors(risk: ArrayLike, clip: ArrayLike) -> tuple[NDArray[np.float
 
     Parameters
     ----------
-    risk: P ≥ 0, the risk including the label noise.
-    clip: c ≥ 0, the clip norm divided by √d; may be infinite. Broadcast against risk.
+    risk:
+        P ≥ 0, the risk including the label noise.
+    clip:
+        c ≥ 0, the clip norm divided by √d; may be infinite. Broadcast against risk.
 
     References: spec 3.1 (Proposition 4.2 of the one-pass paper).
 

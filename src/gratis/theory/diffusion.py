@@ -34,8 +34,18 @@ def simulate_diffusion(
 
     Parameters
     ----------
-    dimension: d; n = d/γ.
-    rng: public randomness; this simulates nobody's data.
+    problem:
+        γ, ρ, variances, spectrum and relation.
+    schedule:
+        Rate and clip over the pass.
+    dimension:
+        d; n = d/γ.
+    runs:
+        Independent runs, simulated together.
+    rng:
+        Public randomness; this simulates nobody's data.
+    steps:
+        Time steps of the simulation (more where the schedule has breakpoints).
 
     References: one-pass paper, Theorem 1; spec 3.2.
 

@@ -35,7 +35,7 @@ def harmonic_rate(gamma: float, *, rho: float, clip_level: float = 1.0) -> float
 
     References: one-pass paper, Theorem 2; spec 3.4.
 
-    >>> harmonic_rate(0.1, rho=1.0)
+    >>> round(harmonic_rate(0.1, rho=1.0), 12)
     0.11
     """
     gamma, rho = check_positive("gamma", gamma), check_positive("rho", rho, allow_infinite=True)

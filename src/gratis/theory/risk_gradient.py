@@ -60,5 +60,6 @@ class RiskGradient:
         return values, slopes
 
     def __call__(self, parameters: Array) -> tuple[float, Array]:
+        """Return log(R + floor) of the first problem and its gradient."""
         values, slopes = self.log_risks(parameters)
         return float(values[0]), slopes[0]

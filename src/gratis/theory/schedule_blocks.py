@@ -91,9 +91,14 @@ def block_sequences(
 
     Parameters
     ----------
-    n_records: n, the rows of the pass.
-    dimension: d; the clip norm is c√d (None: the clip level c itself).
-    max_blocks: upper limit on the number of blocks.
+    schedule:
+        What is held constant on blocks.
+    n_records:
+        n, the rows of the pass.
+    dimension:
+        d; the clip norm is c√d (None: the clip level c itself).
+    max_blocks:
+        Upper limit on the number of blocks.
 
     >>> from gratis.theory.schedules import Polynomial
     >>> blocks = block_sequences(Polynomial(1.0, 4.0, 0.5), 4, dimension=16)

@@ -175,7 +175,7 @@ def _optimise(problem: OnePassProblem, families: Sequence[Family]) -> dict[str, 
         risk = problem.initial_risk
         if risk > 0:
             candidates = _candidates(problem, family, list(found.values()))
-            risks = predict_final_risks([problem], candidates)[0]
+            risks = predict_final_risks([problem], candidates, tolerance=1e-6)[0]
             if candidates and risks.min() < risk:
                 schedule, risk = candidates[int(risks.argmin())], float(risks.min())
         found[family.label] = OptimisedSchedule(family, schedule, risk, problem.initial_risk)

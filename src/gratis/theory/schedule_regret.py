@@ -65,11 +65,15 @@ def optimise_worst_regret(
 
     Parameters
     ----------
-    problems: the stated family of possible problems, with one gamma.
-    family: free or free-clip.
-    best: each problem's own optimum, if known already.
+    problems:
+        The stated family of possible problems, with one gamma.
+    family:
+        Free or free-clip.
+    best:
+        Each problem's own optimum, if known already.
 
-    >>> problems = [OnePassProblem(gamma=0.1, rho=1.0, label_noise_variance=z, signal_variance=1 - z) for z in (0.2, 0.8)]
+    >>> facts = [{"label_noise_variance": z, "signal_variance": 1 - z} for z in (0.2, 0.8)]
+    >>> problems = [OnePassProblem(gamma=0.1, rho=1.0, **fact) for fact in facts]
     >>> found = optimise_worst_regret(problems, Family.parse("free"))
     >>> bool(0 <= found.worst_regret < 0.02)
     True
@@ -92,10 +96,9 @@ def optimise_worst_regret(
     candidates: list[Schedule] = [one.schedule for one in best if one.excess_risk < one.initial_risk]
     candidates.append(do_nothing(problems[0]))
     risks, losses = regrets(candidates)
-    live = [index for index in range(len(candidates) - 1)]
-    if live:
+    if len(candidates) > 1:
         objective = RiskGradient(problems, model, grid, _ATOMS)
-        start = min(live, key=lambda index: float(losses[:, index].max()))
+        start = int(np.argmin(losses[:, :-1].max(axis=0)))
         point = model.start(candidates[start])
         scale = max(float(losses[:, start].max()), 1e-6)
         # The soft maximum is sharpened once the rough balance between the problems is found.

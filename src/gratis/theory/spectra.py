@@ -76,6 +76,10 @@ class Spectrum:
         """Name for reports; `parse_spectrum` reads those of the named families back."""
         raise NotImplementedError
 
+    def concentration(self, dimension: int) -> float:
+        """Return tr Σ²/d²: the prediction needs ‖x‖² to concentrate, so this must be well below 1."""
+        return float(np.mean(self.eigenvalues(dimension) ** 2) / dimension)
+
 
 @dataclass(frozen=True, slots=True)
 class IsotropicSpectrum(Spectrum):

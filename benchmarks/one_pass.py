@@ -1,0 +1,185 @@
+"""How fast and how small is the one-pass trainer? All ratios are measured side by side in one run; medians.
+
+    python benchmarks/one_pass.py                      speed of the pass and of the simulator
+    python benchmarks/one_pass.py --stream-gigabytes 2 also peak memory on Parquet files of an eighth of that size, and of it
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from gratis.accounting.iteration import least_noise
+from gratis.data.streaming import ParquetRows
+from gratis.mechanisms.noise import NoiseSource
+from gratis.simulation.one_pass_runs import simulate_one_pass
+from gratis.specs.events import OnePassIteration
+from gratis.specs.neighbouring import Neighbouring
+from gratis.specs.sequences import Runs
+from gratis.training.one_pass import OnePassLoss, OnePassTrainer, train_one_pass
+
+BLOCKS = 1024
+INFLATION = 1.01
+
+
+def square_root_schedule(steps: int, d: int, *, blocks: int, batch: int = 1, rho: float = 1.0) -> OnePassIteration:
+    """η ∝ √(1 − t) held constant on blocks, C = √d/2, least noise."""
+    position = np.arange(steps) * min(blocks, steps) // steps / min(blocks, steps)
+    eta, clip = 2 / steps * np.sqrt(1 - position), 0.5 * np.sqrt(d)
+    noise = least_noise(eta * clip / batch, rho=rho / INFLATION, neighbouring=Neighbouring.REPLACE_ONE)
+    return OnePassIteration(
+        step_sizes=Runs.of(eta), clip_norms=Runs.constant(clip, steps), noise_stds=Runs.of(noise), batch_size=batch,
+        rounding_inflation=INFLATION, neighbouring="replace-one",
+    )  # fmt: skip
+
+
+def seconds(action: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def run_pass(event: OnePassIteration, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    trainer = OnePassTrainer(event, OnePassLoss.SQUARED, n_features=X.shape[1], noise=NoiseSource.secure())
+    trainer.consume(X, y)
+    return trainer.release()
+
+
+def speed_of_the_pass(repeats: int) -> None:
+    print("One pass against drawing n·d normals (secure generator) + reading X once; the target is a ratio of 1.5")
+    print(f"{'n':>8} {'d':>5} {'type':>8} {'read':>8} {'normals':>8} {'blocks':>8} {'ratio':>6} {'noise/row':>9} {'ratio':>6}")
+    rng = np.random.default_rng(0)
+    for n, d in ((400_000, 20), (50_000, 200), (5_000, 2000)):
+        blocks, every_row = square_root_schedule(n, d, blocks=BLOCKS), square_root_schedule(n, d, blocks=n)
+        for dtype in (np.float32, np.float64):
+            X = rng.standard_normal((n, d)).astype(dtype)
+            y = X[:, 0] + rng.standard_normal(n)
+            source = NoiseSource.secure()
+            rows = []
+            run_pass(square_root_schedule(2, d, blocks=2), X[:2], y[:2])
+            for _ in range(repeats):
+                rows.append(
+                    (
+                        seconds(X.sum),
+                        seconds(lambda n=n, d=d: source.generator.standard_normal((n, d))),
+                        seconds(lambda: source.normal(1.0, (n, d))),
+                        seconds(lambda: run_pass(blocks, X, y)),
+                        seconds(lambda: run_pass(every_row, X, y)),
+                    )
+                )
+            read, normals, hardened, pass_blocks, pass_rows = map(statistics.median, zip(*rows, strict=True))
+            print(
+                f"{n:8d} {d:5d} {np.dtype(dtype).name:>8} {read:8.4f} {normals:8.4f} {pass_blocks:8.4f} "
+                f"{pass_blocks / (normals + read):6.3f} {pass_rows:9.4f} {pass_rows / (hardened + read):6.3f}"
+            )
+    print("(the last ratio: noise on every row, against drawing as many hardened normals, two draws each)\n")
+
+
+def numpy_loop(event: OnePassIteration, d: int, runs: int, rng: np.random.Generator) -> None:
+    eta, clip, std = (s.array() for s in (event.step_sizes, event.clip_norms, event.noise_stds))
+    truth = np.full(d, d**-0.5)
+    for _ in range(runs):
+        theta = np.zeros(d)
+        for k in range(event.steps):
+            x = rng.standard_normal(d)
+            slope = x @ theta - x @ truth - 0.5 * rng.standard_normal()
+            square = x @ x
+            limit = clip[k] / np.sqrt(square)
+            theta -= min(eta[k], 2 / square) * min(max(slope, -limit), limit) * x
+            if std[k] > 0:
+                theta += std[k] * rng.standard_normal(d)
+
+
+def speed_of_the_simulator(repeats: int) -> None:
+    n, d, runs, few = 2000, 200, 1000, 5
+    print(f"{runs} simulated runs, n = {n}, d = {d}, on all cores, against a NumPy loop ({few} runs, scaled); target 50")
+    for name, blocks in (("noise on 50 blocks", 50), ("noise on every row", n)):
+        event = square_root_schedule(n, d, blocks=blocks)
+
+        def simulate(count: int = runs, event: OnePassIteration = event) -> None:
+            simulate_one_pass(
+                [event], eigenvalues=np.ones(d), target=np.full(d, d**-0.5), label_noise_variance=0.25,
+                repetitions=count, record_steps=[n], rng=np.random.default_rng(0),
+            )  # fmt: skip
+
+        simulate(2)
+        ours, loop = [], []
+        for _ in range(repeats):
+            loop.append(seconds(lambda event=event: numpy_loop(event, d, few, np.random.default_rng(0))) * runs / few)
+            ours.append(seconds(simulate))
+        a, b = statistics.median(ours), statistics.median(loop)
+        print(f"  {name}: {a:.3f} s against {b:.1f} s, ratio {b / a:.0f}")
+    print()
+
+
+FEATURES = 50
+GROUP_ROWS = 200_000
+
+
+def write_parquet(path: Path, gigabytes: float) -> None:
+    """Incompressible single-precision columns, written a row group at a time."""
+    rng = np.random.default_rng(0)
+    schema = pa.schema([(f"x{j}", pa.float32()) for j in range(FEATURES)] + [("y", pa.float32())])
+    with pa.parquet.ParquetWriter(path, schema, compression="none", use_dictionary=False) as writer:
+        for _ in range(round(gigabytes * 1e9 / (GROUP_ROWS * (FEATURES + 1) * 4))):
+            table = rng.standard_normal((FEATURES + 1, GROUP_ROWS), dtype=np.float32)
+            writer.write_table(pa.table(list(table), schema=schema), row_group_size=GROUP_ROWS)
+
+
+def train_from_parquet(path: str) -> None:
+    """Run in a process of its own, so that its peak memory is that of the pass."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    stream = ParquetRows(path, target="y")
+    batch = 1000
+    event = square_root_schedule(-(-stream.n_rows // batch), FEATURES, blocks=BLOCKS, batch=batch)
+    took = seconds(lambda: train_one_pass(stream, event, OnePassLoss.SQUARED, noise=NoiseSource.secure()))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    size = Path(path).stat().st_size
+    print(
+        f"  {size / 1e9:.2f} GB, {stream.n_rows} rows: {took:.1f} s ({size / 1e9 / took:.2f} GB/s), "
+        f"peak {peak:.0f} MB, of which {before:.0f} MB are imports",
+        flush=True,
+    )
+
+
+def memory_of_streaming(gigabytes: float) -> None:
+    print("Peak resident memory of a pass over a Parquet file (imports included; the target is 1 GB for 20 GB)")
+    for size in (gigabytes / 8, gigabytes):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "rows.parquet"
+            # Written by a child too: a child's peak starts at what its parent held when it was forked.
+            for task in ("--write", "--train"):
+                subprocess.run([sys.executable, __file__, task, str(path), "--stream-gigabytes", str(size)], check=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--stream-gigabytes", type=float, default=0.0)
+    parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--train", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.write:
+        write_parquet(options.write, options.stream_gigabytes)
+    elif options.train:
+        train_from_parquet(options.train)
+    else:
+        speed_of_the_pass(options.repeats)
+        speed_of_the_simulator(options.repeats)
+        if options.stream_gigabytes > 0:
+            memory_of_streaming(options.stream_gigabytes)
+
+
+if __name__ == "__main__":
+    main()

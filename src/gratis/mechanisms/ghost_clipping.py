@@ -1,0 +1,323 @@
+"""Clipped gradient sums of torch networks: one forward, one backward, one matrix product a layer.
+
+Book-keeping (spec 6): the forward pass keeps every layer's input a, one backward pass of the *sum* of the losses
+brings the gradient b of every layer's output and no parameter gradient at all; norms follow from (a, b), the b's are
+scaled by the clip factors, and one product a layer gives Σᵢ clip_C(gᵢ).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional
+
+from gratis.mechanisms.layer_rules import RULES, DirectUse, Use, merged
+from gratis.specs.checks import check_count, check_positive
+from gratis.specs.errors import GratisError
+
+__all__ = ["ClippedGradientSum", "Loss", "cross_entropy"]
+
+Loss = Callable[[Any, Any], Any]
+_MIXING = (nn.modules.batchnorm._BatchNorm,)
+_DROPOUT = (nn.modules.dropout._DropoutNd,)
+
+
+def cross_entropy(scores: Any, labels: Any) -> Any:
+    """Softmax cross-entropy of every record; a label outside 0 … k−1 gives NaN, so that the record adds nothing."""
+    valid = (labels >= 0) & (labels < scores.shape[1])
+    losses = functional.cross_entropy(scores, labels.clamp(0, scores.shape[1] - 1), reduction="none")
+    return torch.where(valid, losses, torch.nan)
+
+
+class _Tap(torch.autograd.Function):
+    """The identity; its backward keeps the gradient that passes. The anchor makes the first layer's output tracked."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Any, anchor: Any, visit: _Visit) -> Any:
+        ctx.visit = visit
+        return output.detach()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
+        ctx.visit.gradient = gradient
+        return (gradient if ctx.needs_input_grad[0] else None), None, None
+
+
+class _Visit:
+    """One call of a layer: what went in, and the gradient of what came out."""
+
+    __slots__ = ("arguments", "gradient", "keywords", "module")
+
+    def __init__(self, module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        self.module, self.arguments, self.keywords = module, arguments, keywords
+        self.gradient: Any = None
+
+
+class ClippedGradientSum:
+    """Σᵢ clip_C(∇ℓᵢ) over records, for a module whose output for a record depends on that record alone.
+
+    **Guarantee**: every record adds a vector of ℓ2 norm at most C over all trainable parameters together, whatever
+    its values are; records with a non-finite loss or gradient add zero. So the sum has ℓ2 sensitivity κC, and κC·r
+    in floating point with r = `network_rounding_inflation(n, sensitivity=κ)`. What is taken on trust: that module
+    and loss treat records one by one and raise on none. Batch normalisation is refused; other mixing, parameters
+    used outside their layer and layers that read the batch along another dimension are caught by `check`, which
+    compares with gradients of single synthetic records; mixing that only some values trigger is not detected.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Its trainable parameters (requires_grad) are those of the gradient, in the order of `parameters()`.
+    loss : callable
+        (outputs, targets) → losses of shape (m,).
+    clip_norm : float
+        C.
+    micro_batch : int
+        Records in one forward pass; bounds the memory, does not change the result beyond rounding.
+
+    Reference: Goodfellow 2015 (norms of linear layers); Li et al. 2022 (sequences); Bu et al. 2023 (book-keeping).
+
+    >>> layer = nn.Linear(2, 1, bias=False)
+    >>> _ = nn.init.zeros_(layer.weight)
+    >>> squared = lambda outputs, targets: 0.5 * (outputs[:, 0] - targets) ** 2
+    >>> gradient = ClippedGradientSum(layer, squared, clip_norm=1.0)
+    >>> gradient(np.array([[3.0, 4.0], [0.0, 0.1]]), np.array([-10.0, -1.0])).round(3)
+    array([0.6, 0.9])
+    """
+
+    def __init__(self, module: Any, loss: Loss = cross_entropy, *, clip_norm: float, micro_batch: int = 2048) -> None:
+        self.module, self.loss = module, loss
+        self.clip_norm = check_positive("clip_norm", clip_norm)
+        self.micro_batch = check_count("micro_batch", micro_batch)
+        self.parameters = [p for p in module.parameters() if p.requires_grad]
+        _refuse(module, self.parameters)
+        self._ends = np.cumsum([0, *(p.numel() for p in self.parameters)])
+        self._position = {p: i for i, p in enumerate(self.parameters)}
+        self._units = list(_units(module))
+        self._visits: list[_Visit] | None = None
+        self._invalid: Any = None
+
+    @property
+    def size(self) -> int:
+        """Number of trainable parameters."""
+        return int(self._ends[-1])
+
+    def split(self, vector: NDArray[np.float64]) -> list[Any]:
+        """Cut a flat vector into tensors shaped and typed like the parameters."""
+        parts = (vector[a:b] for a, b in zip(self._ends[:-1], self._ends[1:], strict=True))
+        return [torch.from_numpy(v).to(p.dtype).reshape(p.shape) for v, p in zip(parts, self.parameters, strict=True)]
+
+    def __call__(self, X: Any, y: Any, rows: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
+        """Return the flat clipped sum over all records, or over those listed in `rows`."""
+        total = np.zeros(self.size)
+        count = len(X) if rows is None else len(rows)
+        with self._frozen():
+            for start in range(0, count, self.micro_batch):
+                part = slice(start, min(start + self.micro_batch, count))
+                chosen = part if rows is None else rows[part]
+                self._add_micro_batch(self._inputs(X[chosen]), torch.as_tensor(y[chosen]), total)
+        return total
+
+    def check(self, X: Any, y: Any) -> None:
+        """Compare with single-record gradients on synthetic records of X's and y's shapes and types; refuse on doubt.
+
+        Only shapes and types of X and y are read. Two synthetic batches, of 2 and 3 records, must give the clipped
+        sums that autograd gives record by record, and must leave the module's buffers alone.
+        """
+        generator = torch.Generator().manual_seed(0)
+        before = [b.clone() for b in self.module.buffers()]
+        try:
+            agrees = all(self._agrees(X, y, count, generator) for count in (2, 3))
+        except GratisError:
+            raise
+        except Exception as error:
+            # Synthetic records only: the message cannot hold private values.
+            raise GratisError(f"the module or loss failed on synthetic records of this shape: {error}") from error
+        finally:
+            unchanged = True
+            for buffer, kept in zip(self.module.buffers(), before, strict=True):
+                unchanged &= torch.equal(buffer, kept)
+                buffer.copy_(kept)
+        if not unchanged:
+            raise GratisError("the module changes its buffers in the forward pass: they would hold private values")
+        if not agrees:
+            raise GratisError(
+                "per-record gradients of this module differ from gradients of single records: it mixes records, uses "
+                "a parameter outside its layer, or has the batch along another dimension"
+            )
+
+    def _agrees(self, X: Any, y: Any, count: int, generator: Any) -> bool:
+        inputs, targets = self._synthetic(X, y, count, generator)
+        expected = np.zeros(self.size)
+        norms = []
+        for i in range(count):
+            losses = self.loss(self.module(inputs[i : i + 1]), targets[i : i + 1])
+            single = torch.autograd.grad(losses.sum(), self.parameters, allow_unused=True)
+            pieces = [
+                (torch.zeros_like(p) if g is None else g).double().flatten()
+                for g, p in zip(single, self.parameters, strict=True)
+            ]
+            flat = torch.cat(pieces).numpy()
+            norms.append(float(np.linalg.norm(flat)))
+            # The first record is clipped to half, the others are left almost whole: weights differ.
+            expected += flat * min(1.0, 0.5 * norms[0] / norms[-1] if norms[-1] > 0 else 1.0)
+        if not norms[0] > 0:
+            return True
+        probe = ClippedGradientSum(self.module, self.loss, clip_norm=0.5 * norms[0], micro_batch=count)
+        found = probe(inputs, targets)
+        return bool(np.linalg.norm(found - expected) <= 1e-3 * count * 0.5 * norms[0])
+
+    def _synthetic(self, X: Any, y: Any, count: int, generator: Any) -> tuple[Any, Any]:
+        example, target = self._inputs(X[:1]), torch.as_tensor(y[:1])
+        shape = (count, *example.shape[1:])
+        if example.is_floating_point():
+            inputs = torch.randn(shape, generator=generator, dtype=example.dtype)
+        else:
+            tables = [m.num_embeddings for m in self.module.modules() if isinstance(m, nn.Embedding)]
+            inputs = torch.randint(min(tables, default=2), shape, generator=generator, dtype=example.dtype)
+        shape = (count, *target.shape[1:])
+        if target.is_floating_point():
+            return inputs, torch.randn(shape, generator=generator, dtype=target.dtype)
+        with torch.no_grad():
+            outputs = self.module(inputs)
+        classes = outputs.shape[1] if outputs.ndim > 1 else 2
+        return inputs, torch.randint(classes, shape, generator=generator, dtype=target.dtype)
+
+    def _inputs(self, values: Any) -> Any:
+        tensor = torch.as_tensor(values)
+        return tensor.to(self.parameters[0].dtype) if tensor.is_floating_point() else tensor
+
+    @contextmanager
+    def _frozen(self) -> Iterator[None]:
+        """Watch the layers, and let autograd compute no parameter gradient."""
+        handles = []
+        try:
+            for unit in self._units:
+                if type(unit) is nn.Embedding:
+                    handles.append(unit.register_forward_pre_hook(self._before_embedding))
+                handles.append(unit.register_forward_hook(self._after, with_kwargs=True))
+            for parameter in self.parameters:
+                parameter.requires_grad_(False)
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+            for parameter in self.parameters:
+                parameter.requires_grad_(True)
+
+    def _before_embedding(self, module: Any, arguments: tuple[Any, ...]) -> Any:
+        # An index outside the table must not raise, which would tell of a record: that record adds nothing.
+        index = arguments[0]
+        outside = (index < 0) | (index >= module.num_embeddings)
+        self._invalid |= outside.reshape(len(outside), -1).any(dim=1)
+        return (index.masked_fill(outside, 0), *arguments[1:])
+
+    def _after(self, module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
+        if self._visits is None:
+            return output
+        if not isinstance(output, torch.Tensor) or not arguments or any(map(torch.is_tensor, keywords.values())):
+            raise GratisError(
+                f"a {type(module).__name__} with parameters must map positional tensors to one tensor, "
+                "with records along the first dimension"
+            )
+        visit = _Visit(module, tuple(a.detach() if torch.is_tensor(a) else a for a in arguments), keywords)
+        self._visits.append(visit)
+        return _Tap.apply(output, self._anchor, visit)
+
+    def _add_micro_batch(self, inputs: Any, targets: Any, total: NDArray[np.float64]) -> None:
+        count = len(inputs)
+        self._visits, self._anchor = [], torch.zeros((), requires_grad=True)
+        self._invalid = torch.zeros(count, dtype=torch.bool)
+        with torch.enable_grad():
+            losses = self.loss(self.module(inputs), targets)
+        visits, self._visits = self._visits, None
+        if losses.shape != (count,):
+            raise GratisError("the loss must return one value for each record, shape (m,), not their mean or sum")
+        if not losses.requires_grad:
+            return
+        torch.autograd.grad(losses.sum(), self._anchor, allow_unused=True)
+        uses: dict[Any, Use] = {}
+        while visits:
+            visit = visits.pop()
+            if visit.gradient is None:
+                continue
+            for parameter, use in _uses_of(visit, count):
+                uses[parameter] = merged(uses[parameter], use) if parameter in uses else use
+        if not uses:
+            return
+        norms = sum(use.squared_norms() for use in uses.values()).sqrt_()
+        bad = ~(norms + losses.detach() < torch.inf) | self._invalid
+        weights = torch.clamp(self.clip_norm / norms, max=1.0).masked_fill_(bad, 0)
+        drop = bool(bad.any())
+        for parameter, use in uses.items():
+            if drop:
+                use.drop(bad)
+            place = self._position[parameter]
+            use.add_weighted_sum(weights, total[self._ends[place] : self._ends[place + 1]])
+
+
+def _refuse(module: Any, parameters: list[Any]) -> None:
+    if not parameters:
+        raise GratisError("the module has no trainable parameters")
+    for parameter in parameters:
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise GratisError("a lazy module must see its input shape before private training; run it once on zeros")
+        if parameter.dtype not in (torch.float32, torch.float64) or parameter.device.type != "cpu":
+            raise GratisError("trainable parameters must be float32 or float64 on the CPU")
+    for child in module.modules():
+        name = type(child).__name__
+        if isinstance(child, _MIXING) and (child.training or child.running_mean is None):
+            raise GratisError(f"{name} mixes records of a batch and cannot be trained privately; use GroupNorm instead")
+        if isinstance(child, _DROPOUT) and child.training and child.p > 0:
+            raise GratisError(f"{name} is not supported in private training; set p=0 or call eval() on it")
+        if isinstance(child, nn.Embedding) and (child.max_norm is not None or child.scale_grad_by_freq or child.sparse):
+            raise GratisError("Embedding must have max_norm=None, scale_grad_by_freq=False, sparse=False")
+
+
+def _units(module: Any) -> Iterator[Any]:
+    """The layers to watch: those with a rule, and the outermost others that own trainable parameters."""
+    own = [p for p in module.parameters(recurse=False) if p.requires_grad]
+    if own:
+        yield module
+    else:
+        for child in dict.fromkeys(module.children()):
+            yield from _units(child)
+
+
+def _has_rule(module: Any) -> bool:
+    if type(module) in (nn.Conv1d, nn.Conv2d):
+        return module.padding_mode == "zeros" and not isinstance(module.padding, str)
+    return type(module) in RULES
+
+
+def _uses_of(visit: _Visit, count: int) -> Iterator[tuple[Any, Use]]:
+    first, gradient = visit.arguments[0], visit.gradient
+    if len(first) != count or len(gradient) != count:
+        raise GratisError(f"{type(visit.module).__name__} must have the records along the first dimension")
+    trainable = {name: p for name, p in visit.module.named_parameters() if p is not None}
+    if _has_rule(visit.module):
+        uses = RULES[type(visit.module)](visit.module, first, gradient)
+    else:
+        uses = {name: DirectUse(g) for name, g in _per_record(visit, trainable).items()}
+    for name, parameter in trainable.items():
+        yield parameter, uses[name]
+
+
+def _per_record(visit: _Visit, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Per-record gradients of a module without a rule: vmap over vector-Jacobian products with its own b."""
+    tensors = [torch.is_tensor(a) for a in visit.arguments]
+
+    def pull(gradient: Any, *arguments: Any) -> Any:
+        def forward(values: dict[str, Any]) -> Any:
+            single = tuple(a[None] if t else a for a, t in zip(arguments, tensors, strict=True))
+            return torch.func.functional_call(visit.module, values, single, visit.keywords)[0]
+
+        return torch.func.vjp(forward, parameters)[1](gradient)[0]
+
+    lanes = (0, *(0 if t else None for t in tensors))
+    return dict(torch.func.vmap(pull, in_dims=lanes)(visit.gradient, *visit.arguments))

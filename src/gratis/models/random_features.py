@@ -1,0 +1,165 @@
+"""Random features f(x) = φ(Vx)ᵀθ: V comes from a public seed and is regenerated block by block, never stored whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import erf
+
+from gratis.specs.checks import check_count
+from gratis.specs.errors import GratisError
+
+__all__ = ["BLOCK", "ERF", "RELU", "TANH", "Activation", "RandomFeatures", "SquaredErrorModel", "StoredFeatures"]
+
+# Features a block. Part of the law of V: block b is drawn from its own stream, so changing it changes V.
+BLOCK = 1024
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """A function applied to each entry of Vx, with a name under which its p = ∞ kernel is looked up.
+
+    >>> Activation.parse("relu").function(np.array([-1.0, 2.0])).tolist()
+    [0.0, 2.0]
+    """
+
+    name: str
+    function: Callable[[Array], Array]
+
+    @classmethod
+    def parse(cls, value: str | Activation | Callable[[Array], Array]) -> Activation:
+        """Read an activation from its name, or wrap a function of arrays."""
+        if isinstance(value, Activation):
+            return value
+        if isinstance(value, str):
+            found = _NAMED.get(value)
+            if found is None:
+                raise GratisError(
+                    f"unknown activation {value!r}; expected one of {', '.join(map(repr, _NAMED))}, or a function"
+                )
+            return found
+        if callable(value):
+            return cls(getattr(value, "__name__", "custom"), value)
+        raise GratisError("an activation is a name or a function of arrays")
+
+
+TANH = Activation("tanh", np.tanh)
+RELU = Activation("relu", lambda z: np.maximum(z, 0))
+ERF = Activation("erf", erf)
+_NAMED = {activation.name: activation for activation in (TANH, RELU, ERF)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomFeatures:
+    """φ(Vx) with V_ij ~ N(0, 1/d), computed in float32.
+
+    V is a function of (seed, p, d) alone: block b has its own Philox stream, so any block can be made again and a
+    larger p extends a smaller one. The seed is public and must be chosen independently of the data.
+
+    Parameters
+    ----------
+    n_inputs, n_features : int
+        d and p.
+    activation : Activation, name or function
+    seed : int
+
+    >>> features = RandomFeatures(n_inputs=3, n_features=5, seed=1)
+    >>> features.transform(np.zeros((2, 3))).tolist()
+    [[0.0, 0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 0.0]]
+    >>> wide = RandomFeatures(n_inputs=3, n_features=9, seed=1)
+    >>> bool(np.all(wide.transform(np.ones((1, 3)))[:, :5] == features.transform(np.ones((1, 3)))))
+    True
+    """
+
+    n_inputs: int
+    n_features: int
+    activation: Activation = TANH
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n_inputs", check_count("n_inputs", self.n_inputs))
+        object.__setattr__(self, "n_features", check_count("n_features", self.n_features))
+        object.__setattr__(self, "activation", Activation.parse(self.activation))
+        object.__setattr__(self, "seed", check_count("seed", self.seed, minimum=0))
+
+    def weights(self, block: int) -> NDArray[np.float32]:
+        """Return V[block·BLOCK : (block+1)·BLOCK], cut at p."""
+        generator = np.random.Generator(np.random.Philox(np.random.SeedSequence((self.seed, block))))
+        drawn = generator.standard_normal((BLOCK, self.n_inputs), dtype=np.float32)
+        return np.asarray(drawn[: self.n_features - block * BLOCK] / np.float32(np.sqrt(self.n_inputs)))
+
+    def blocks(self, X: Array) -> Iterator[tuple[slice, Array]]:
+        """Yield (columns, φ(X V[columns]ᵀ)) in float32; X is (n, d)."""
+        with np.errstate(over="ignore"):
+            rows = np.asarray(X, dtype=np.float32)
+        if rows.ndim != 2 or rows.shape[1] != self.n_inputs:
+            raise GratisError(f"random features of {self.n_inputs} inputs need rows of that length")
+        for block in range(-(-self.n_features // BLOCK)):
+            start = block * BLOCK
+            with np.errstate(all="ignore"):
+                values = np.asarray(self.activation.function(rows @ self.weights(block).T), dtype=np.float32)
+            # A value outside float32 counts as 0: one record must not spoil a release.
+            yield slice(start, start + values.shape[1]), np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
+
+    def transform(self, X: Array) -> NDArray[np.float32]:
+        """Return Φ whole, (n, p); for small p."""
+        filled = np.empty((len(X), self.n_features), dtype=np.float32)
+        for columns, values in self.blocks(X):
+            filled[:, columns] = values
+        return filled
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFeatures:
+    """Rows that are their own features (an image transform computed before, or plain columns).
+
+    >>> [columns.stop for columns, _ in StoredFeatures(1500).blocks(np.zeros((2, 1500)))]
+    [1024, 1500]
+    """
+
+    n_features: int
+
+    def blocks(self, X: Array) -> Iterator[tuple[slice, Array]]:
+        """Yield column blocks of X."""
+        if X.ndim != 2 or X.shape[1] != self.n_features:
+            raise GratisError(f"expected rows of {self.n_features} features")
+        for start in range(0, self.n_features, BLOCK):
+            columns = slice(start, min(start + BLOCK, self.n_features))
+            yield columns, X[:, columns]
+
+
+class SquaredErrorModel:
+    """S0's loss (u − y)², without ½, for one or several outputs: the gradient factor of a record is 2(u − y).
+
+    Written as mean(u) − target with mean 2u and target 2y, the form in which all trainers read a model.
+
+    >>> model = SquaredErrorModel()
+    >>> targets = model.targets([1.0])
+    >>> model.mean(np.zeros((1, 1, 1))) - targets, model.loss(np.zeros((1, 1, 1)), targets)
+    (array([[[-2.]]]), array([[1.]]))
+    """
+
+    def __init__(self, outputs: int = 1) -> None:
+        self.outputs = check_count("outputs", outputs)
+
+    def targets(self, y: ArrayLike) -> NDArray[np.float64]:
+        """Return 2y as (n, 1, outputs)."""
+        return 2 * np.asarray(y, dtype=np.float64).reshape(-1, 1, self.outputs)
+
+    def mean(self, scores: Array) -> Array:
+        """Return 2u."""
+        return 2 * scores
+
+    def loss(self, scores: Array, targets: Array) -> Array:
+        """Return Σ(u − y)² over the outputs."""
+        return np.asarray(np.square(scores - targets / 2).sum(axis=-1))
+
+    def expected_loss(self, scores: Array, targets: Array, variance: Array) -> Array:
+        """Return E Σ(u + e − y)² for independent e ~ N(0, variance) in every output."""
+        return np.asarray(self.loss(scores, targets) + self.outputs * variance)
