@@ -104,4 +104,4 @@ def all_families() -> None:
 if __name__ == "__main__":
     single_trajectory()
     grid_against_scipy()
-    pass
+    all_families()

@@ -308,6 +308,12 @@ def test_subsampled_events_keep_their_own_relation() -> None:
     assert epsilon(ZERO, (release,)) > epsilon(ZERO)
 
 
+def test_extreme_noise_beside_a_subsampled_event() -> None:
+    step = PoissonSubsampledGaussian(sampling_rate=0.1, noise_multiplier=2.0, steps=1, neighbouring=ZERO)
+    bare = GaussianRelease(sensitivity=1.0, noise_std=1e-200, neighbouring=ZERO)
+    assert epsilon_upper_bound(account(Composition((step, bare))), delta=1e-5) == math.inf
+
+
 @pytest.mark.parametrize("relation", list(Neighbouring))
 def test_full_sampling_is_the_gaussian_mechanism(relation: Neighbouring) -> None:
     event = PoissonSubsampledGaussian(sampling_rate=1.0, noise_multiplier=2.0, steps=9, neighbouring=relation)

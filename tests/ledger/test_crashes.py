@@ -20,7 +20,7 @@ from gratis.specs.errors import BudgetExceededError
 from gratis.specs.events import GaussianRelease
 
 _PROGRAM = Path(__file__).with_name("concurrent_writers.py")
-_ROUNDS = int(os.environ.get("GRATIS_CRASH_ROUNDS", "24"))
+_ROUNDS = int(os.environ.get("GRATIS_CRASH_ROUNDS", "16"))
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the program forks")
 

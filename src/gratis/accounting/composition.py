@@ -71,7 +71,9 @@ def leaf_mu(event: LeafEvent) -> float:
 def account(event: Event) -> Guarantee:
     """Return what the event proves: GDP where it is exact, otherwise the numerical privacy curve.
 
-    **Guarantee**: an upper bound under the event's own neighbouring relation; adaptive composition is covered.
+    **Guarantee**: an upper bound under the event's own neighbouring relation. Later events may depend on what
+    earlier ones released; for GDP their noise may as well (Smith & Thakurta 2022). With a subsampled event inside,
+    all settings must have been fixed beforehand.
 
     >>> account(GaussianRelease(sensitivity=1.0, noise_std=4.0, neighbouring="zero-out"))
     GDPGuarantee(neighbouring=<Neighbouring.ZERO_OUT: 'zero-out'>, mu=0.25...)

@@ -9,7 +9,6 @@ import math
 from functools import lru_cache
 from typing import Any
 
-from gratis.numerics.outward import round_up
 from gratis.specs.errors import MissingExtraError
 from gratis.specs.events import Composition, Event, LeafEvent, PoissonSubsampledGaussian
 from gratis.specs.neighbouring import Neighbouring
@@ -17,6 +16,8 @@ from gratis.specs.neighbouring import Neighbouring
 __all__ = ["pld_delta_upper_bound", "pld_epsilon_upper_bound"]
 
 _DISCRETISATION = 1e-4
+# Beyond this μ the loss distribution no longer fits into memory; such an event counts as no privacy at all.
+_HOPELESS_MU = 50.0
 
 
 def _library() -> Any:
@@ -33,7 +34,7 @@ def _library() -> Any:
 @lru_cache(maxsize=32)
 def _accountant(event: Event) -> Any:
     """Compose the event in a PLD accountant under the event's own relation, never the library's default."""
-    from gratis.accounting.composition import leaf_mu
+    from gratis.accounting.composition import compose_mu, leaf_mu
 
     library = _library()
     leaves: tuple[LeafEvent, ...] = event.leaves() if isinstance(event, Composition) else (event,)
@@ -43,17 +44,17 @@ def _accountant(event: Event) -> Any:
         theirs.REPLACE_ONE if relation is Neighbouring.REPLACE_ONE else theirs.REPLACE_SPECIAL,
         value_discretization_interval=_DISCRETISATION,
     )
-    squared_mu = 0.0
+    mus: list[float] = []
     for leaf in leaves:
         if isinstance(leaf, PoissonSubsampledGaussian):
             gaussian = library.GaussianDpEvent(leaf.noise_multiplier)
             accountant.compose(library.PoissonSampledDpEvent(leaf.sampling_rate, gaussian), leaf.steps)
         else:
-            squared_mu += leaf_mu(leaf) ** 2
-    if squared_mu > 0:
+            mus.append(leaf_mu(leaf))
+    mu = compose_mu(mus)
+    if mu > 0:
         # Their replace-one doubles the sensitivity of a Gaussian event; μ has that factor already.
-        mu = round_up(math.sqrt(squared_mu), ulps=16)
-        accountant.compose(library.GaussianDpEvent(relation.sensitivity_factor / mu if math.isfinite(mu) else 0.0))
+        accountant.compose(library.GaussianDpEvent(relation.sensitivity_factor / mu if mu < _HOPELESS_MU else 0.0))
     return accountant
 
 

@@ -119,18 +119,18 @@ def _flush_directory(folder: Path) -> None:
 
 
 def transact(path: Path, work: Callable[[sqlite3.Connection], _Result], *, write: bool) -> _Result:
-    """Run `work` inside one transaction; on return what it wrote is on the disk, on an error nothing is.
+    """Run `work` inside one transaction; on return what it wrote is on the disk, whole.
 
+    On an error nothing was written; only if the disk fails during COMMIT is that unknown, and the message says
+    to check the file.
     A connection lives for one transaction only: SQLite's must not cross a fork, and so a `Ledger` may.
     """
     deadline = time.monotonic() + _BUSY_SECONDS
     while True:
         try:
             return _attempt(path, work, write=write)
-        except (
-            UnicodeDecodeError,
-            MemoryError,
-        ):  # from inside the sqlite3 module, on a mangled schema or size
+        except (UnicodeDecodeError, MemoryError):
+            # The sqlite3 module itself stumbles over a mangled schema or size.
             raise _damaged(path, "its pages hold nonsense") from None
         except (sqlite3.Error, OSError) as error:
             code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF

@@ -39,24 +39,24 @@ class _Tap(torch.autograd.Function):
     """The identity; its backward keeps the gradient that passes. The anchor makes the first layer's output tracked."""
 
     @staticmethod
-    def forward(ctx: Any, output: Any, anchor: Any, visit: _Visit) -> Any:
-        ctx.visit = visit
+    def forward(ctx: Any, output: Any, anchor: Any, visit: _Visit, place: int) -> Any:
+        ctx.visit, ctx.place = visit, place
         return output.detach()
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
-        ctx.visit.gradient = gradient
-        return (gradient if ctx.needs_input_grad[0] else None), None, None
+        ctx.visit.gradients[ctx.place] = gradient
+        return (gradient if ctx.needs_input_grad[0] else None), None, None, None
 
 
 class _Visit:
     """One call of a layer: what went in, and the gradient of what came out."""
 
-    __slots__ = ("arguments", "gradient", "keywords", "module")
+    __slots__ = ("arguments", "gradients", "keywords", "module")
 
     def __init__(self, module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         self.module, self.arguments, self.keywords = module, arguments, keywords
-        self.gradient: Any = None
+        self.gradients: dict[int, Any] = {}
 
 
 class ClippedGradientSum:
@@ -220,14 +220,23 @@ class ClippedGradientSum:
     def _after(self, module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
         if self._visits is None:
             return output
-        if not isinstance(output, torch.Tensor) or not arguments or any(map(torch.is_tensor, keywords.values())):
+        outputs = output if isinstance(output, tuple) else (output,)
+        if (
+            not all(o is None or torch.is_tensor(o) for o in outputs)
+            or not arguments
+            or any(map(torch.is_tensor, keywords.values()))
+        ):
             raise GratisError(
-                f"a {type(module).__name__} with parameters must map positional tensors to one tensor, "
-                "with records along the first dimension"
+                f"a {type(module).__name__} with parameters must map positional tensors to a tensor or a tuple of "
+                "tensors, with records along the first dimension"
             )
         visit = _Visit(module, tuple(a.detach() if torch.is_tensor(a) else a for a in arguments), keywords)
         self._visits.append(visit)
-        return _Tap.apply(output, self._anchor, visit)
+        tapped = tuple(
+            _Tap.apply(o, self._anchor, visit, place) if o is not None and o.is_floating_point() else o
+            for place, o in enumerate(outputs)
+        )
+        return tapped if isinstance(output, tuple) else tapped[0]
 
     def _add_micro_batch(self, inputs: Any, targets: Any, total: NDArray[np.float64]) -> None:
         count = len(inputs)
@@ -244,9 +253,7 @@ class ClippedGradientSum:
         uses: dict[Any, Use] = {}
         while visits:
             visit = visits.pop()
-            if visit.gradient is None:
-                continue
-            for parameter, use in _uses_of(visit, count):
+            for parameter, use in _uses_of(visit, count, self._position):
                 uses[parameter] = merged(uses[parameter], use) if parameter in uses else use
         if not uses:
             return
@@ -295,29 +302,34 @@ def _has_rule(module: Any) -> bool:
     return type(module) in RULES
 
 
-def _uses_of(visit: _Visit, count: int) -> Iterator[tuple[Any, Use]]:
-    first, gradient = visit.arguments[0], visit.gradient
-    if len(first) != count or len(gradient) != count:
+def _uses_of(visit: _Visit, count: int, known: dict[Any, int]) -> Iterator[tuple[Any, Use]]:
+    if not visit.gradients:
+        return
+    tensors = [a for a in visit.arguments if torch.is_tensor(a)] + list(visit.gradients.values())
+    if any(tensor.ndim == 0 or len(tensor) != count for tensor in tensors):
         raise GratisError(f"{type(visit.module).__name__} must have the records along the first dimension")
-    trainable = {name: p for name, p in visit.module.named_parameters() if p is not None}
+    trainable = {name: p for name, p in visit.module.named_parameters() if p in known}
     if _has_rule(visit.module):
-        uses = RULES[type(visit.module)](visit.module, first, gradient)
+        rules = RULES[type(visit.module)](visit.module, visit.arguments[0], visit.gradients[0])
+        yield from ((parameter, rules[name]()) for name, parameter in trainable.items())
     else:
-        uses = {name: DirectUse(g) for name, g in _per_record(visit, trainable).items()}
-    for name, parameter in trainable.items():
-        yield parameter, uses[name]
+        gradients = _per_record(visit, trainable)
+        yield from ((parameter, DirectUse(gradients[name])) for name, parameter in trainable.items())
 
 
 def _per_record(visit: _Visit, parameters: dict[str, Any]) -> dict[str, Any]:
     """Per-record gradients of a module without a rule: vmap over vector-Jacobian products with its own b."""
     tensors = [torch.is_tensor(a) for a in visit.arguments]
+    places = sorted(visit.gradients)
 
-    def pull(gradient: Any, *arguments: Any) -> Any:
+    def pull(gradients: tuple[Any, ...], *arguments: Any) -> Any:
         def forward(values: dict[str, Any]) -> Any:
             single = tuple(a[None] if t else a for a, t in zip(arguments, tensors, strict=True))
-            return torch.func.functional_call(visit.module, values, single, visit.keywords)[0]
+            output = torch.func.functional_call(visit.module, values, single, visit.keywords)
+            return tuple((output if isinstance(output, tuple) else (output,))[place][0] for place in places)
 
-        return torch.func.vjp(forward, parameters)[1](gradient)[0]
+        return torch.func.vjp(forward, parameters)[1](gradients)[0]
 
     lanes = (0, *(0 if t else None for t in tensors))
-    return dict(torch.func.vmap(pull, in_dims=lanes)(visit.gradient, *visit.arguments))
+    gradients = tuple(visit.gradients[place] for place in places)
+    return dict(torch.func.vmap(pull, in_dims=lanes)(gradients, *visit.arguments))

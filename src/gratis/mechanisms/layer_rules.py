@@ -198,7 +198,8 @@ class EmbeddingUse:
 
 
 Use = DirectUse | MatrixUse | EmbeddingUse
-Rule = Callable[[Any, Any, Any], dict[str, Use]]
+Rule = Callable[[Any, Any, Any], dict[str, Callable[[], Use]]]
+"""(layer, input, output gradient) → for each parameter's name, how to make its use: frozen ones cost nothing."""
 
 
 def merged(first: Use, second: Use) -> Use:
@@ -208,13 +209,13 @@ def merged(first: Use, second: Use) -> Use:
     return first.merge(second)
 
 
-def _linear(layer: Any, a: Any, b: Any) -> dict[str, Use]:
+def _linear(layer: Any, a: Any, b: Any) -> dict[str, Callable[[], Use]]:
     m = len(a)
     a, b = a.reshape(m, 1, -1, a.shape[-1]), b.reshape(m, 1, -1, b.shape[-1])
-    return {"weight": MatrixUse(a, b), "bias": DirectUse(b.sum(dim=(1, 2)))}
+    return {"weight": lambda: MatrixUse(a, b), "bias": lambda: DirectUse(b.sum(dim=(1, 2)))}
 
 
-def _convolution(layer: Any, a: Any, b: Any) -> dict[str, Use]:
+def _convolution(layer: Any, a: Any, b: Any) -> dict[str, Callable[[], Use]]:
     m, groups = len(a), layer.groups
     if b.ndim == 3:  # one-dimensional: an image of height 1
         a, b = a[:, :, None], b[:, :, None]
@@ -228,31 +229,31 @@ def _convolution(layer: Any, a: Any, b: Any) -> dict[str, Use]:
     )
     patches = patches.reshape(m, groups, patches.shape[1] // groups, -1).mT
     b = b.reshape(m, groups, b.shape[1] // groups, -1).mT
-    return {"weight": MatrixUse(patches, b), "bias": DirectUse(b.sum(dim=2).flatten(1))}
+    return {"weight": lambda: MatrixUse(patches, b), "bias": lambda: DirectUse(b.sum(dim=2).flatten(1))}
 
 
-def _embedding(layer: Any, index: Any, b: Any) -> dict[str, Use]:
+def _embedding(layer: Any, index: Any, b: Any) -> dict[str, Callable[[], Use]]:
     m = len(index)
     index, b = index.reshape(m, -1), b.reshape(m, -1, b.shape[-1])
     if layer.padding_idx is not None:
         b = b.masked_fill((index == layer.padding_idx)[:, :, None], 0)
-    return {"weight": EmbeddingUse(index, b, layer.num_embeddings)}
+    return {"weight": lambda: EmbeddingUse(index, b, layer.num_embeddings)}
 
 
-def _scale_and_shift(normalised: Any, b: Any, summed: tuple[int, ...]) -> dict[str, Use]:
-    scale = normalised * b
-    if summed:
-        scale, b = scale.sum(dim=summed), b.sum(dim=summed)
-    return {"weight": DirectUse(scale), "bias": DirectUse(b)}
+def _scale_and_shift(normalised: Any, b: Any, summed: tuple[int, ...]) -> dict[str, Callable[[], Use]]:
+    def use(gradients: Any) -> Use:
+        return DirectUse(gradients.sum(dim=summed) if summed else gradients)
+
+    return {"weight": lambda: use(normalised * b), "bias": lambda: use(b)}
 
 
-def _layer_norm(layer: Any, a: Any, b: Any) -> dict[str, Use]:
+def _layer_norm(layer: Any, a: Any, b: Any) -> dict[str, Callable[[], Use]]:
     inner = len(layer.normalized_shape)
     normalised = functional.layer_norm(a, layer.normalized_shape, None, None, layer.eps)
     return _scale_and_shift(normalised, b, tuple(range(1, b.ndim - inner)))
 
 
-def _group_norm(layer: Any, a: Any, b: Any) -> dict[str, Use]:
+def _group_norm(layer: Any, a: Any, b: Any) -> dict[str, Callable[[], Use]]:
     normalised = functional.group_norm(a, layer.num_groups, None, None, layer.eps)
     return _scale_and_shift(normalised, b, tuple(range(2, b.ndim)))
 

@@ -25,8 +25,9 @@ _LOWEST, _HIGHEST = -30, 40  # octaves of |x| told apart; smaller counts as zero
 _ZOOM_BINS = 16  # half octaves below twice the half-range
 _SHARES = (0.3, 0.15, 0.4, 0.15)
 _POOLED_SHARES = (0.1, 0.1, 0.2, 0.6)
+_WIDEST = 10.0
 _RUNS = (1, 2, 3, 4)
-_CLEAR, _CERTAIN = 2.5, 4.5  # noise deviations
+_CLEAR, _CERTAIN = 3.0, 4.5  # noise deviations
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def plan_standardisation(
     inflation = rounding_inflation(n, columns, sensitivity=1.0)
 
     separate = math.sqrt(kappa * columns) * inflation / (mu * math.sqrt(_SHARES[0]))
-    pooled = columns > 1 and _CLEAR * separate > 0.22 * n
+    pooled = columns > 1 and 2.5 * separate > 0.22 * n
     width = 1 if pooled else columns
     stages = (
         ("magnitudes", math.sqrt(kappa * width)),
@@ -208,25 +209,28 @@ class _Block:
         return self._total(lambda rows: np.clip((rows - centre) / width, -1, 1).sum(axis=0)) / len(self._X)
 
 
-def _top(counts: NDArray[np.float64], noise_std: float, start: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the highest bin that ends a run of bins standing out of the noise, and at least `start`.
+def _top(
+    counts: NDArray[np.float64], noise_std: float, *, near: float = _CLEAR, far: float = _CERTAIN
+) -> NDArray[np.int64]:
+    """Return the highest bin that ends a run of bins standing out of the noise, and at least the mode.
 
-    A run of m bins is clear above _CLEAR·√m deviations when it begins next to bins already accepted, and above
-    _CERTAIN·√m anywhere: heavy tails spread over many bins that are nothing each and much together.
+    A run of m bins counts above near·√m deviations when it adjoins bins already accepted, and above far·√m
+    anywhere: heavy tails spread over many bins that are nothing each and much together.
     """
     columns, size = counts.shape
     sums = np.pad(counts.cumsum(axis=1), ((0, 0), (1, 0)))
-    bins = np.arange(size)
-    top = start.copy()
+    rows, bins = np.arange(columns), np.arange(size)
+    top = counts.argmax(axis=1)
     for length in _RUNS:
         run = np.full((columns, size), -np.inf)
         run[:, length - 1 :] = (sums[:, length:] - sums[:, :-length]) / (noise_std * math.sqrt(length))
-        top = np.maximum(top, np.where(run > _CERTAIN, bins, 0).max(axis=1))
+        top = np.maximum(top, np.where(run > far, bins, 0).max(axis=1))
     for _ in range(size):
+        before = top
         for length in _RUNS:
-            last = np.minimum(top + length, size - 1)
-            run_sum = (np.take_along_axis(sums, last[:, None] + 1, 1) - np.take_along_axis(sums, top[:, None] + 1, 1))[:, 0]
-            top = np.where(run_sum > _CLEAR * noise_std * math.sqrt(length), last, top)
+            last = np.minimum(before + length, size - 1)
+            run_sum = sums[rows, last + 1] - sums[rows, before + 1]
+            top = np.maximum(top, np.where(run_sum > near * noise_std * math.sqrt(length), last, before))
     return np.asarray(top)
 
 
@@ -235,7 +239,7 @@ def _half_range(counts: NDArray[np.float64], noise_std: float, *, tail: float) -
     zeros, octaves = counts[:, 0], counts[:, 1:]
     rows = np.arange(len(counts))
     mode = octaves.argmax(axis=1)
-    top = _top(octaves, noise_std, mode)
+    top = _top(octaves, noise_std)
     edge = _edge(octaves, noise_std, top, tail)
     # Mostly zeros and no clear mode: the best run of three octaves holds what there is.
     triples = octaves[:, 2:] + octaves[:, 1:-1] + octaves[:, :-2]
@@ -255,12 +259,12 @@ def _edge(counts: NDArray[np.float64], noise_std: float, top: NDArray[np.int64],
 def _zoom(counts: NDArray[np.float64], noise_std: float, *, tail: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return (window, root mean square below it) in units of the half-range, from noisy half-octave counts."""
     columns, size = counts.shape
-    top = _top(counts, noise_std, counts.argmax(axis=1))
-    edge = _edge(counts, noise_std, top, tail)
     upper = np.exp2((np.arange(size) - (size - 3)) / 2.0)
-    kept = np.where(np.arange(size) <= edge[:, None], counts, 0.0)
-    middle = np.square(upper) * 0.75
+    # The spread weighs bins by their squared distance, so only bins beyond doubt may enter it.
+    sure = _top(counts, noise_std, near=_CERTAIN)
+    kept = np.where(np.arange(size) <= sure[:, None], counts, 0.0)
     total = np.maximum(kept.sum(axis=1), noise_std)
-    square = np.maximum(kept @ middle / total, 0.0)
-    window = upper[edge]
-    return window, np.sqrt(np.clip(square, np.square(window) / 16, np.square(window)))
+    square = kept @ (0.75 * np.square(upper)) / total
+    scale = np.sqrt(np.clip(square, np.square(upper[0]), np.square(upper[sure])))
+    window = upper[_edge(counts, noise_std, _top(counts, noise_std), tail)]
+    return np.minimum(window, _WIDEST * scale), scale

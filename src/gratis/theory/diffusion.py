@@ -10,7 +10,7 @@ from gratis.specs.errors import GratisError
 from gratis.theory.clipping_factors import clipping_factors
 from gratis.theory.one_pass import OnePassProblem
 from gratis.theory.schedules import Schedule
-from gratis.theory.time_grid import TimeGrid
+from gratis.theory.time_grid import graded_edges
 
 __all__ = ["simulate_diffusion"]
 
@@ -59,7 +59,7 @@ def simulate_diffusion(
     dimension, runs = check_count("dimension", dimension), check_count("runs", runs)
     if not schedule.is_non_increasing:
         raise GratisError("a(t) must not increase; lower the schedule's later values")
-    times = TimeGrid.graded(check_count("steps", steps), problem.gamma, schedule.breakpoints).points[::4]
+    times = graded_edges(check_count("steps", steps), problem.gamma, schedule.breakpoints)
     eigenvalues = problem.spectrum.eigenvalues(dimension)
     energies = problem.signal_variance * problem.spectrum.signal_energies(dimension)
     n_records = dimension / problem.gamma

@@ -116,7 +116,7 @@ def run_steps(
             risks[b, k + 1] = risk
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True, nogil=True, fastmath=_REORDER)
 def steps_gradient(
     lengths: Array,
     rates: Array,
@@ -133,13 +133,14 @@ def steps_gradient(
     """
     steps, count = lengths.size, atoms.shape[1]
     decay, readout, variance, share = atoms[0], atoms[1], atoms[3], atoms[4]
-    states = np.empty((steps + 1, count))
+    states, factor = np.empty((steps + 1, count)), np.empty(count)
     middles = np.empty(steps)
     starts = np.empty(steps)
     states[0] = atoms[2]
-    risk = 0.0
+    largest, risk = 0.0, 0.0
     for j in range(count):
         risk += readout[j] * states[0, j]
+        largest = max(largest, decay[j])
     for k in range(steps):
         h, rate = lengths[k], rates[k]
         starts[k] = risk
@@ -147,18 +148,18 @@ def steps_gradient(
         alpha = h * rate * moments[0]
         drift = 0.5 * h * gamma * rate * rate * moments[1]
         middle = 0.0
+        _decays(decay, alpha, largest, factor)
         for j in range(count):
-            z = decay[j] * alpha
-            e = math.exp(-z)
+            z, e = decay[j] * alpha, factor[j]
             middle += readout[j] * (e * states[k, j] + _phi(z, e) * (variance[j] * drift + share[j] * 0.5 * noise[k]))
         middles[k] = middle
         moments = clipped_moments(middle + label, clips[k])
         alpha = 2.0 * h * rate * moments[0]
         drift = h * gamma * rate * rate * moments[1]
         risk = 0.0
+        _decays(decay, alpha, largest, factor)
         for j in range(count):
-            z = decay[j] * alpha
-            e = math.exp(-z)
+            z, e = decay[j] * alpha, factor[j]
             states[k + 1, j] = e * states[k, j] + _phi(z, e) * (variance[j] * drift + share[j] * noise[k])
             risk += readout[j] * states[k + 1, j]
 
@@ -170,9 +171,9 @@ def steps_gradient(
         alpha = 2.0 * h * rate * moments[0]
         drift = h * gamma * rate * rate * moments[1]
         bar_alpha, bar_drift, bar_noise = 0.0, 0.0, 0.0
+        _decays(decay, alpha, largest, factor)
         for j in range(count):
-            z = decay[j] * alpha
-            e = math.exp(-z)
+            z, e = decay[j] * alpha, factor[j]
             phi = _phi(z, e)
             source = variance[j] * drift + share[j] * noise[k]
             bar_alpha += bar[j] * decay[j] * (_phi_slope(z, e, phi) * source - e * states[k, j])
@@ -189,9 +190,9 @@ def steps_gradient(
         alpha = h * rate * moments[0]
         drift = 0.5 * h * gamma * rate * rate * moments[1]
         bar_alpha, bar_drift = 0.0, 0.0
+        _decays(decay, alpha, largest, factor)
         for j in range(count):
-            z = decay[j] * alpha
-            e = math.exp(-z)
+            z, e = decay[j] * alpha, factor[j]
             phi = _phi(z, e)
             weight = bar_middle * readout[j]
             source = variance[j] * drift + share[j] * 0.5 * noise[k]

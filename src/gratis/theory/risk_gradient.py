@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gratis.theory.exponential_steps import steps_gradient
 from gratis.theory.one_pass import OnePassProblem
 from gratis.theory.schedule_families import ScheduleFamily
-from gratis.theory.time_grid import TimeGrid
+from gratis.theory.time_grid import halved
 
 __all__ = ["RiskGradient"]
 
@@ -23,15 +23,17 @@ _FLOOR = 1e-9
 class RiskGradient:
     """Parameters ↦ log(R(1) + floor) of every problem, with the exact gradient of the extrapolated solution.
 
-    Calling the object returns the value and gradient for its first problem, as optimisers expect.
+    edges are the ends of the coarse steps; the family must be given at `halved(halved(edges))`. Calling the object
+    returns the value and gradient for its first problem, as optimisers expect.
     """
 
-    def __init__(self, problems: Sequence[OnePassProblem], family: ScheduleFamily, grid: TimeGrid, atoms: int) -> None:
+    def __init__(self, problems: Sequence[OnePassProblem], family: ScheduleFamily, edges: Array, atoms: int) -> None:
         self._problems = [(p, p.spectrum.measure(atoms).rows(p.initial_risk)) for p in problems]
         self._family = family
+        # Coarse and fine steps with the weights of Richardson's extrapolation.
         self._grids = tuple(
-            (lengths, slice(stride // 2, None, stride), slice(None, None, stride), weight)
-            for lengths, stride, weight in ((grid.coarse_lengths, 4, -1 / 3), (grid.lengths, 2, 4 / 3))
+            (np.diff(ends), slice(stride // 2, None, stride), slice(None, None, stride), weight)
+            for ends, stride, weight in ((edges, 4, -1 / 3), (halved(edges), 2, 4 / 3))
         )
 
     def log_risks(self, parameters: Array) -> tuple[Array, Array]:

@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 
 from gratis.specs.checks import check_non_negative
 from gratis.specs.errors import GratisError
-from gratis.theory.one_pass import OnePassProblem, atom_tables, predict_final_risks, solve_paths
+from gratis.theory.one_pass import OnePassProblem, atom_tables, predict_final_risks, solve_once
 from gratis.theory.risk_gradient import RiskGradient
 from gratis.theory.schedule_families import (
     FreeClipFamily,
@@ -27,7 +27,7 @@ from gratis.theory.schedule_families import (
     knot_times,
 )
 from gratis.theory.schedules import Polynomial, Schedule
-from gratis.theory.time_grid import TimeGrid
+from gratis.theory.time_grid import graded_edges, halved
 
 __all__ = ["Family", "FamilyKind", "OptimisedSchedule", "optimise_all", "optimise_schedule"]
 
@@ -82,17 +82,17 @@ class Family:
         """The text that `parse` reads."""
         return f"poly:{self.alpha:g}" if self.kind is FamilyKind.POLYNOMIAL else str(self.kind)
 
-    def model(self, problem: OnePassProblem, steps: int = _STEPS) -> tuple[ScheduleFamily, TimeGrid]:
-        """Return the family as a smooth map on a time grid made for the problem."""
-        if self.kind in (FamilyKind.FREE, FamilyKind.FREE_CLIP):
-            knots = knot_times()
-            grid = TimeGrid.graded(steps, problem.gamma, knots)
-            wide = FreeFamily if self.kind is FamilyKind.FREE else FreeClipFamily
-            return wide(grid.points, knots), grid
-        grid = TimeGrid.graded(steps, problem.gamma)
+    def model(self, problem: OnePassProblem, steps: int = _STEPS) -> tuple[ScheduleFamily, Array]:
+        """Return the family as a smooth map on the quarters of time steps made for the problem, and their ends."""
+        free = self.kind in (FamilyKind.FREE, FamilyKind.FREE_CLIP)
+        knots = knot_times() if free else np.empty(0)
+        edges = graded_edges(steps, problem.gamma, knots)
+        points = halved(halved(edges))
+        if free:
+            return (FreeFamily if self.kind is FamilyKind.FREE else FreeClipFamily)(points, knots), edges
         if self.kind is FamilyKind.HARMONIC:
-            return HarmonicFamily(grid.points), grid
-        return PolynomialFamily(grid.points, self.alpha), grid
+            return HarmonicFamily(points), edges
+        return PolynomialFamily(points, self.alpha), edges
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def descend(
 
 def _scan(problem: OnePassProblem, family: Family) -> list[Array]:
     """Return the few best points, apart from each other, of a coarse grid over (η₀, c[, s])."""
-    model, grid = family.model(problem, _SCAN_STEPS)
+    model, edges = family.model(problem, _SCAN_STEPS)
     spread = np.sqrt(problem.signal_variance + problem.label_noise_variance)
     axes = [np.log(problem.rate_cap) - np.linspace(0.0, 12.0, 13), np.log(spread) + np.linspace(-8.0, 2.0, 11)]
     if family.kind is FamilyKind.HARMONIC:
@@ -137,7 +137,8 @@ def _scan(problem: OnePassProblem, family: Family) -> list[Array]:
     paths = [model.path(point) for point in points]
     rates, clips = (np.exp(np.stack([path[i] for path in paths])) for i in (0, 1))
     which = np.zeros(len(points), dtype=np.int64)
-    _, final, _ = solve_paths([problem], atom_tables([problem], _ATOMS), which, grid, rates, clips)
+    tables = atom_tables([problem], _ATOMS)
+    _, final = solve_once([problem], tables, which, halved(edges), rates, clips)
     order = np.argsort(final, kind="stable")
     chosen = [points[order[0]]]
     for index in order[1:60]:
@@ -152,8 +153,8 @@ def do_nothing(problem: OnePassProblem) -> Polynomial:
 
 
 def _candidates(problem: OnePassProblem, family: Family, known: Sequence[OptimisedSchedule]) -> list[Schedule]:
-    model, grid = family.model(problem)
-    objective = RiskGradient([problem], model, grid, _ATOMS)
+    model, edges = family.model(problem)
+    objective = RiskGradient([problem], model, edges, _ATOMS)
     if isinstance(model, FreeFamily | FreeClipFamily):
         ranked = sorted(known, key=lambda one: one.excess_risk)
         narrower = [one.schedule for one in ranked if one.excess_risk < problem.initial_risk]

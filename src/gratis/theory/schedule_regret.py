@@ -82,7 +82,7 @@ def optimise_worst_regret(
         raise GratisError("give at least one problem, all of the same gamma: n and d are public and fixed")
     if best is None:
         best = [optimise_schedule(problem, family) for problem in problems]
-    model, grid = family.model(problems[0])
+    model, edges = family.model(problems[0])
     if not isinstance(model, FreeFamily | FreeClipFamily):
         raise GratisError(f"the worst regret is minimised over free or free-clip schedules, got {family.label}")
     spreads = np.array([p.signal_variance + p.label_noise_variance for p in problems])
@@ -97,7 +97,7 @@ def optimise_worst_regret(
     candidates.append(do_nothing(problems[0]))
     risks, losses = regrets(candidates)
     if len(candidates) > 1:
-        objective = RiskGradient(problems, model, grid, _ATOMS)
+        objective = RiskGradient(problems, model, edges, _ATOMS)
         start = int(np.argmin(losses[:, :-1].max(axis=0)))
         point = model.start(candidates[start])
         scale = max(float(losses[:, start].max()), 1e-6)

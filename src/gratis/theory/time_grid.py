@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["TimeGrid", "graded_times"]
+__all__ = ["graded_edges", "graded_times", "halved"]
 
 Array = NDArray[np.float64]
 
@@ -24,39 +22,22 @@ def graded_times(count: int, *, head: float, tail: float) -> Array:
     return np.asarray(times)
 
 
-@dataclass(frozen=True, slots=True)
-class TimeGrid:
-    """Coarse steps, and their halves for the extrapolation: four points in each coarse step, the last at t = 1.
+def graded_edges(steps: int, gamma: float, breakpoints: Array) -> Array:
+    """Return the ends of `steps` graded time steps, and of more where a breakpoint falls inside one.
 
-    >>> TimeGrid.refine(np.array([0.0, 1.0])).points.tolist()
+    The first rows carry the fast descent (on the scale γ of the step cap), the last ones vanishing rates.
+    """
+    edges = graded_times(steps, head=0.02 * min(gamma, 1.0), tail=5e-4)
+    return np.unique(np.concatenate([edges, breakpoints[(breakpoints > 0) & (breakpoints < 1)]]))
+
+
+def halved(edges: Array) -> Array:
+    """Return the edges with the middle of every step added.
+
+    >>> halved(np.array([0.0, 0.5, 1.0])).tolist()
     [0.0, 0.25, 0.5, 0.75, 1.0]
     """
-
-    points: Array
-
-    @classmethod
-    def refine(cls, edges: Array) -> TimeGrid:
-        """Quarter the steps between the given edges."""
-        quarters = edges[:-1, None] + np.diff(edges)[:, None] * np.array([0.0, 0.25, 0.5, 0.75])
-        return cls(np.append(quarters.ravel(), edges[-1]))
-
-    @classmethod
-    def graded(cls, steps: int, gamma: float, breakpoints: Array | None = None) -> TimeGrid:
-        """Return a graded grid of `steps` coarse steps, and more where a breakpoint falls inside one.
-
-        The first rows carry the fast descent (on the scale γ of the step cap), the last ones vanishing rates.
-        """
-        edges = graded_times(steps, head=0.02 * min(gamma, 1.0), tail=2e-3)
-        if breakpoints is not None:
-            edges = np.unique(np.concatenate([edges, breakpoints[(breakpoints > 0) & (breakpoints < 1)]]))
-        return cls.refine(edges)
-
-    @property
-    def lengths(self) -> Array:
-        """Lengths of the fine steps."""
-        return np.diff(self.points[::2])
-
-    @property
-    def coarse_lengths(self) -> Array:
-        """Lengths of the coarse steps."""
-        return np.diff(self.points[::4])
+    finer = np.empty(2 * edges.size - 1)
+    finer[::2] = edges
+    finer[1::2] = 0.5 * (edges[1:] + edges[:-1])
+    return finer

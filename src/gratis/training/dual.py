@@ -64,7 +64,9 @@ def clipped_factors(model: ScoreModel, scores: Array, targets: Array, norms: Arr
     """
     with np.errstate(all="ignore"):
         factors = model.mean(scores) - targets
-        sizes = np.sqrt(np.square(factors).sum(axis=-1)) * norms
+        # numpy is slow at sums over an axis of length one.
+        lengths = np.abs(factors[..., 0]) if factors.shape[-1] == 1 else np.sqrt(np.square(factors).sum(axis=-1))
+        sizes = lengths * norms
         factors *= np.minimum(1, np.divide(clip_norms, sizes, out=np.ones_like(sizes), where=sizes > 0))[..., None]
         bounded = np.isfinite(sizes)
     return factors if bounded.all() else np.where(bounded[..., None], factors, 0)

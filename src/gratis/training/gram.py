@@ -20,7 +20,7 @@ class FeatureMap(Protocol):
 
     @property
     def n_features(self) -> int:
-        """p."""
+        """Number of features p."""
 
     def blocks(self, X: Array) -> Iterator[tuple[slice, Array]]:
         """Yield (columns, Φ[:, columns]) for all columns in turn, the same finite values in every pass."""
@@ -102,4 +102,3 @@ def decompose(K: Array, *, relative_threshold: float | None = None) -> Spectrum:
         relative_threshold = 10 * len(K) * float(np.finfo(np.float64).eps)
     kept = values > max(relative_threshold * values[-1], 0.0)
     return Spectrum(values[kept], vectors[:, kept])
-

@@ -1,0 +1,104 @@
+"""Full-batch DP-GD on features, run in the primal: two passes over the features a step, for p < n or as a fallback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gratis.numerics.rounding import ROWS_PER_CHUNK
+from gratis.training.dual import ScoreModel, clipped_factors
+from gratis.training.gram import FeatureMap
+
+__all__ = ["KeptFeatures", "averaging_weights", "run_primal"]
+
+Array = NDArray[Any]
+
+
+class KeptFeatures:
+    """Features of fixed rows, computed once and kept in float32 when they fit, made anew in each pass otherwise.
+
+    >>> from gratis.models.random_features import RandomFeatures
+    >>> kept = KeptFeatures(RandomFeatures(n_inputs=2, n_features=5), np.eye(2), memory_limit=1e9)
+    >>> kept.products(np.ones((5, 1))).shape, kept.transposed_products(np.ones((2, 1))).shape
+    ((2, 1), (5, 1))
+    """
+
+    def __init__(self, features: FeatureMap, X: Array, *, memory_limit: float) -> None:
+        self._features, self._rows, self._stored = features, X, None
+        self.shape = len(X), features.n_features
+        if 4.0 * len(X) * features.n_features <= memory_limit:
+            self._stored = [(columns, np.array(values, dtype=np.float32)) for columns, values in features.blocks(X)]
+
+    def _blocks(self) -> Any:
+        return self._features.blocks(self._rows) if self._stored is None else self._stored
+
+    def norms(self) -> NDArray[np.float64]:
+        """Return ‖φᵢ‖."""
+        squares = np.zeros(self.shape[0])
+        for _, values in self._blocks():
+            squares += np.einsum("ij,ij->i", values, values, dtype=np.float64)
+        return np.sqrt(squares)
+
+    def products(self, parameters: Array) -> NDArray[np.float64]:
+        """Return Φθ."""
+        n = self.shape[0]
+        scores = np.zeros((n, parameters.shape[1]))
+        for columns, values in self._blocks():
+            for start in range(0, n, ROWS_PER_CHUNK):
+                rows = slice(start, start + ROWS_PER_CHUNK)
+                scores[rows] += values[rows].astype(np.float64) @ parameters[columns]
+        return scores
+
+    def transposed_products(self, factors: Array) -> NDArray[np.float64]:
+        """Return Φᵀf, rows summed by chunks in float64 (the order that `rounding_inflation` bounds)."""
+        n, p = self.shape
+        total = np.zeros((p, factors.shape[1]))
+        for columns, values in self._blocks():
+            for start in range(0, n, ROWS_PER_CHUNK):
+                rows = slice(start, start + ROWS_PER_CHUNK)
+                total[columns] += values[rows].astype(np.float64).T @ factors[rows]
+        return total
+
+
+def averaging_weights(steps: int, *, average: bool) -> NDArray[np.float64]:
+    """Return c_t with (returned θ) = Σ_t c_t·(step t): ones for the last iterate, or those of the last-half mean.
+
+    >>> averaging_weights(4, average=True).tolist()
+    [1.0, 1.0, 1.0, 0.5]
+    """
+    if not average:
+        return np.ones(steps)
+    kept = (steps + 1) // 2
+    return np.minimum(1.0, np.arange(steps, 0, -1) / kept)
+
+
+def run_primal(
+    kept: KeptFeatures,
+    model: ScoreModel,
+    targets: Array,
+    *,
+    clip_norm: float,
+    rates: Array,
+    weights: Array,
+    add_noise: Callable[[Array], Array],
+) -> NDArray[np.float64]:
+    """Return Σ_t c_t·(step t) with step t = −η_t·C·add_noise((1/n)Σ clip₁(gᵢ/C)), gradients taken at θ_{t−1}.
+
+    **Guarantee**: each record adds a matrix of norm at most 1/n to what `add_noise` receives, so its ℓ2 sensitivity
+    is κ/n times `rounding_inflation(n, p + k, sensitivity=κ)`. `kept` holds private rows: nothing but the noisy
+    gradients leaves this function.
+    """
+    n, p = kept.shape
+    norms, clips = kept.norms()[:, None], np.array([clip_norm])
+    parameters = np.zeros((p, model.outputs))
+    combined = np.zeros_like(parameters)
+    for t in range(len(rates)):
+        scores = kept.products(parameters)[:, None, :]
+        factors = clipped_factors(model, scores, targets, norms, clips)[:, 0] / clip_norm
+        step = -rates[t] * clip_norm * add_noise(kept.transposed_products(factors) / n)
+        parameters += step
+        combined += weights[t] * step
+    return combined

@@ -1,0 +1,324 @@
+"""Clipped gradient sums of networks: equal to per-record gradients, bounded for every record, refused when in doubt."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+from gratis.mechanisms import layer_rules  # noqa: E402
+from gratis.mechanisms.ghost_clipping import ClippedGradientSum, cross_entropy  # noqa: E402
+from gratis.mechanisms.network_rounding import network_rounding_inflation  # noqa: E402
+from gratis.specs.errors import GratisError  # noqa: E402
+
+
+class Scaled(nn.Module):
+    """Owns a parameter and has children: no rule, so per-record gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.linspace(0.5, 1.5, 6))
+        self.inner = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return torch.tanh(self.inner(x * self.gain))
+
+
+class Twice(nn.Module):
+    """One layer used twice, and a weight shared by a sequence layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.layer(torch.relu(self.layer(x)))))
+
+
+class Tied(nn.Module):
+    """Embedding and output layer share their weight: two kinds of use of one parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(7, 5)
+        self.out = nn.Linear(5, 7, bias=False)
+        self.out.weight = self.table.weight
+
+    def forward(self, x):
+        return self.out(torch.tanh(self.table(x)).mean(dim=1))
+
+
+class Attention(nn.Module):
+    """Token embedding, multi-head attention (no rule, a tuple of outputs) and layer norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(11, 8, padding_idx=0)
+        self.mix = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.query, self.norm, self.out = nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        h = self.table(x)
+        h = h + torch.softmax(self.query(h) @ h.mT, dim=-1) @ h
+        h = h + self.mix(h, h, h, need_weights=False)[0]
+        return self.out(self.norm(h)).mean(dim=1)
+
+
+def tokens(vocabulary: int):
+    return lambda m, g: torch.randint(vocabulary, (m, 5), generator=g)
+
+
+def dense(*shape: int):
+    return lambda m, g: torch.randn(m, *shape, generator=g)
+
+
+NETWORKS = {
+    "mlp": (lambda: nn.Sequential(nn.Linear(6, 9), nn.ReLU(inplace=True), nn.Linear(9, 3, bias=False)), dense(6)),
+    "sequence-gram": (lambda: nn.Sequential(nn.Linear(40, 50), nn.Tanh(), nn.Flatten(), nn.Linear(150, 3)), dense(3, 40)),
+    "sequence-direct": (lambda: nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Flatten(), nn.Linear(80, 3)), dense(20, 3)),
+    "conv2d": (
+        lambda: nn.Sequential(
+            nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(6, 5, (1, 2)),
+            nn.GroupNorm(5, 5), nn.Flatten(), nn.Linear(5 * 2, 3),
+        ),
+        dense(4, 8, 8),
+    ),
+    "conv-gram": (lambda: nn.Sequential(nn.Conv2d(40, 60, 3), nn.Tanh(), nn.Flatten(), nn.Linear(240, 3)), dense(40, 4, 4)),
+    "conv1d": (lambda: nn.Sequential(nn.Conv1d(2, 4, 3, dilation=2), nn.Tanh(), nn.Flatten(), nn.Linear(24, 3)), dense(2, 10)),
+    "conv-same": (lambda: nn.Sequential(nn.Conv2d(2, 3, 3, padding="same"), nn.Flatten(), nn.Linear(48, 3)), dense(2, 4, 4)),
+    "transposed": (lambda: nn.Sequential(nn.ConvTranspose2d(2, 3, 2), nn.PReLU(), nn.Flatten(), nn.Linear(48, 3)), dense(2, 3, 3)),
+    "layer-norm": (lambda: nn.Sequential(nn.Linear(6, 4), nn.LayerNorm(4), nn.Linear(4, 3)), dense(6)),
+    "embedding": (lambda: nn.Sequential(nn.Embedding(4, 6), nn.Flatten(), nn.Linear(30, 3)), tokens(4)),
+    "own-parameter": (lambda: nn.Sequential(Scaled(), nn.Linear(6, 3)), dense(6)),
+    "used-twice": (Twice, dense(6)),
+    "tied": (Tied, tokens(7)),
+    "attention": (Attention, tokens(11)),
+}
+
+
+def build(name: str, seed: int = 0):
+    torch.manual_seed(seed)
+    make, draw = NETWORKS[name]
+    module = make()
+    generator = torch.Generator().manual_seed(seed + 1)
+    inputs = draw(12, generator)
+    with torch.no_grad():
+        classes = module(inputs).shape[1]
+    return module, inputs, torch.randint(classes, (12,), generator=generator)
+
+
+def reference(module, inputs, targets, clip_norm: float) -> tuple[np.ndarray, np.ndarray]:
+    """Clipped rows and norms by torch.func, a route that shares no code."""
+    values = {name: p.detach() for name, p in module.named_parameters()}
+
+    def loss(parameters, x, y):
+        return cross_entropy(torch.func.functional_call(module, parameters, (x[None],)), y[None])[0]
+
+    rows = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(values, inputs, targets)
+    flat = torch.cat([rows[name].flatten(1) for name, _ in module.named_parameters()], dim=1).double().numpy()
+    norms = np.linalg.norm(flat, axis=1)
+    return flat * np.minimum(1, clip_norm / norms)[:, None], norms
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_sum_equals_per_record_gradients(name: str) -> None:
+    module, inputs, targets = build(name)
+    clip_norm = float(np.median(reference(module, inputs, targets, 1.0)[1]))
+    rows, norms = reference(module, inputs, targets, clip_norm)
+    assert norms.min() < clip_norm < norms.max()
+    gradient = ClippedGradientSum(module, clip_norm=clip_norm, micro_batch=5)
+    gradient.check(inputs, targets)
+    expected = rows.sum(axis=0)
+    np.testing.assert_allclose(gradient(inputs, targets), expected, rtol=0, atol=2e-4 * np.abs(expected).max())
+    assert np.linalg.norm(gradient(inputs, targets) - expected) < 2e-5 * clip_norm * len(inputs)
+    assert all(p.requires_grad and p.grad is None for p in module.parameters())
+
+
+def test_the_gram_and_direct_routes_are_both_taken() -> None:
+    assert layer_rules.MatrixUse(torch.ones(1, 1, 3, 40), torch.ones(1, 1, 3, 50)).gram
+    assert not layer_rules.MatrixUse(torch.ones(1, 1, 20, 3), torch.ones(1, 1, 20, 4)).gram
+
+
+@pytest.mark.parametrize("name", ["mlp", "sequence-gram", "conv2d", "tied", "own-parameter"])
+@pytest.mark.parametrize("kappa", [1, 2])
+def test_sensitivity_on_neighbours(name: str, kappa: int) -> None:
+    """An outlying record is exchanged (κ=2) or made void (κ=1): the sum moves at most κC(1 + inflation)."""
+    module, inputs, targets = build(name)
+    clip_norm = 0.05
+    gradient = ClippedGradientSum(module, clip_norm=clip_norm)
+    bound = kappa * clip_norm * network_rounding_inflation(len(inputs), sensitivity=kappa)
+    base = gradient(inputs, targets)
+    moves = []
+    for factor in (1.0, -30.0, 1e4):
+        other, labels = inputs.clone(), targets.clone()
+        other[3] = inputs[4] * factor if inputs.is_floating_point() else inputs[4]
+        labels[3] = -1 if kappa == 1 else (targets[3] + 1) % 3
+        moves.append(np.linalg.norm(gradient(other, labels) - base))
+    assert max(moves) <= bound
+    assert max(moves) > 0.3 * clip_norm, "the neighbours must move the sum, or the test shows nothing"
+
+
+def test_without_clipping_the_same_neighbours_break_the_bound() -> None:
+    """Negative control: the test above would notice a missing clip."""
+    module, inputs, targets = build("mlp")
+    gradient = ClippedGradientSum(module, clip_norm=1e9)
+    other = inputs.clone()
+    other[3] *= 1e4
+    assert np.linalg.norm(gradient(other, targets) - gradient(inputs, targets)) > 2 * 0.05
+
+
+def test_micro_batches_do_not_change_the_sum() -> None:
+    module, inputs, targets = build("attention")
+    sums = [ClippedGradientSum(module, clip_norm=0.5, micro_batch=m)(inputs, targets) for m in (1, 5, 12, 100)]
+    for other in sums[1:]:
+        np.testing.assert_allclose(other, sums[0], atol=1e-6)
+
+
+def test_rows_choose_records() -> None:
+    module, inputs, targets = build("mlp")
+    gradient = ClippedGradientSum(module, clip_norm=0.5)
+    rows = np.array([1, 4, 7])
+    np.testing.assert_allclose(gradient(inputs, targets, rows), gradient(inputs[rows], targets[rows]), atol=1e-7)
+    assert not gradient(inputs, targets, rows[:0]).any()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
+def test_non_finite_records_add_nothing_and_spoil_nobody(value: float) -> None:
+    module, inputs, targets = build("mlp")
+    gradient = ClippedGradientSum(module, clip_norm=0.5)
+    spoiled = inputs.clone()
+    spoiled[2, 1] = value
+    others = np.delete(np.arange(12), 2)
+    np.testing.assert_allclose(gradient(spoiled, targets), gradient(inputs, targets, others), atol=1e-6)
+
+
+def test_labels_and_tokens_out_of_range_add_nothing() -> None:
+    module, inputs, targets = build("embedding")
+    gradient = ClippedGradientSum(module, clip_norm=0.5)
+    others = np.arange(2, 12)
+    expected = gradient(inputs, targets, others)
+    inputs[0, 3], targets[1] = 99, 17
+    np.testing.assert_allclose(gradient(inputs, targets), expected, atol=1e-6)
+
+
+def test_tiny_inputs_with_huge_weights_are_still_clipped() -> None:
+    """Squares of 1e-25 vanish in float32; a norm computed as 0 would leave the record unclipped."""
+    module = nn.Linear(4, 1, bias=False)
+    gradient = ClippedGradientSum(module, lambda out, y: 1e30 * out[:, 0], clip_norm=1e-3)
+    moved = np.linalg.norm(gradient(torch.full((1, 4), 1e-25), torch.zeros(1)))
+    assert moved <= 1e-3
+
+
+def test_float32_sums_stay_inside_the_inflation() -> None:
+    torch.manual_seed(0)
+    module = nn.Linear(30, 4)
+    X, y = torch.rand(3000, 30), torch.zeros(3000, dtype=torch.long)
+    single = ClippedGradientSum(module, clip_norm=1.0)(X, y)
+    exact = ClippedGradientSum(module.double(), clip_norm=1.0)(X.double(), y)
+    allowed = 2.0 * (network_rounding_inflation(3000, sensitivity=2.0) - 1)
+    # Forward errors are not part of the bound, so the comparison is of orders: far inside, and not zero.
+    assert 0 < np.linalg.norm(single - exact) < allowed
+
+
+class Functional(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return torch.nn.functional.linear(x, self.layer.weight)
+
+
+class Mixing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.layer(x - x.mean(dim=0))
+
+
+class Transposed(nn.Module):
+    """Records along the second dimension inside: right only when nobody looks at records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.layer(x.transpose(0, 1)).transpose(0, 1).mean(dim=1)
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        self.register_buffer("seen", torch.zeros(6))
+
+    def forward(self, x):
+        self.seen += x.detach().sum(dim=0)
+        return self.layer(x)
+
+
+class InPlace(nn.Module):
+    """Changes a layer's input after the layer read it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.layer = nn.Identity(), nn.Linear(6, 3)
+
+    def forward(self, x):
+        h = x * 2
+        out = self.layer(h)
+        h.mul_(3)
+        return out
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [(Functional, (6,)), (Mixing, (6,)), (Transposed, (2, 3)), (Transposed, (3, 3)), (Counting, (6,)), (InPlace, (6,))],
+)
+def test_modules_that_are_not_understood_are_refused(module, shape) -> None:
+    gradient = ClippedGradientSum(module(), clip_norm=1.0)
+    with pytest.raises(GratisError):
+        gradient.check(torch.zeros(4, *shape), torch.zeros(4, dtype=torch.long))
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        (nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), "mixes records"),
+        (nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.1)), "Dropout"),
+        (nn.LazyLinear(3), "lazy"),
+        (nn.ReLU(), "no trainable"),
+        (nn.Linear(3, 3).half(), "float32"),
+        (nn.Embedding(3, 3, max_norm=1.0), "max_norm"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+def test_refusals_come_at_once(module, words: str) -> None:
+    with pytest.raises(GratisError, match=words):
+        ClippedGradientSum(module, clip_norm=1.0)
+
+
+def test_batch_norm_in_evaluation_mode_is_a_record_wise_map() -> None:
+    module = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)).eval()
+    ClippedGradientSum(module, clip_norm=1.0).check(torch.zeros(4, 6), torch.zeros(4, dtype=torch.long))
+
+
+def test_a_mean_loss_is_refused() -> None:
+    gradient = ClippedGradientSum(nn.Linear(6, 3), nn.CrossEntropyLoss(), clip_norm=1.0)
+    with pytest.raises(GratisError, match="one value for each record"):
+        gradient.check(torch.zeros(4, 6), torch.zeros(4, dtype=torch.long))
+
+
+def test_frozen_parameters_get_no_gradient() -> None:
+    module = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+    module[0].weight.requires_grad_(False)
+    gradient = ClippedGradientSum(module, clip_norm=1.0)
+    assert gradient.size == 5 + 18
+    gradient.check(torch.zeros(4, 6), torch.zeros(4, dtype=torch.long))
+    assert not module[0].weight.requires_grad
