@@ -1,7 +1,7 @@
 """How fast and how small is the one-pass trainer? All ratios are measured side by side in one run; medians.
 
-    python benchmarks/one_pass.py                      speed of the pass and of the simulator
-    python benchmarks/one_pass.py --stream-gigabytes 2 also peak memory on Parquet files of an eighth of that size, and of it
+python benchmarks/one_pass.py                      speed of the pass and of the simulator
+python benchmarks/one_pass.py --stream-gigabytes 2 also peak memory on Parquet files
 """
 
 from __future__ import annotations
@@ -58,32 +58,32 @@ def run_pass(event: OnePassIteration, X: np.ndarray, y: np.ndarray) -> np.ndarra
 
 def speed_of_the_pass(repeats: int) -> None:
     print("One pass against drawing n·d normals (secure generator) + reading X once; the target is a ratio of 1.5")
-    print(f"{'n':>8} {'d':>5} {'type':>8} {'read':>8} {'normals':>8} {'blocks':>8} {'ratio':>6} {'noise/row':>9} {'ratio':>6}")
-    rng = np.random.default_rng(0)
+    names = ("n", "d", "type", "read", "normals", "blocks", "ratio", "noise/row", "ratio")
+    print(" ".join(f"{name:>9}" for name in names))
     for n, d in ((400_000, 20), (50_000, 200), (5_000, 2000)):
-        blocks, every_row = square_root_schedule(n, d, blocks=BLOCKS), square_root_schedule(n, d, blocks=n)
         for dtype in (np.float32, np.float64):
-            X = rng.standard_normal((n, d)).astype(dtype)
-            y = X[:, 0] + rng.standard_normal(n)
-            source = NoiseSource.secure()
-            rows = []
-            run_pass(square_root_schedule(2, d, blocks=2), X[:2], y[:2])
-            for _ in range(repeats):
-                rows.append(
-                    (
-                        seconds(X.sum),
-                        seconds(lambda n=n, d=d: source.generator.standard_normal((n, d))),
-                        seconds(lambda: source.normal(1.0, (n, d))),
-                        seconds(lambda: run_pass(blocks, X, y)),
-                        seconds(lambda: run_pass(every_row, X, y)),
-                    )
-                )
-            read, normals, hardened, pass_blocks, pass_rows = map(statistics.median, zip(*rows, strict=True))
-            print(
-                f"{n:8d} {d:5d} {np.dtype(dtype).name:>8} {read:8.4f} {normals:8.4f} {pass_blocks:8.4f} "
-                f"{pass_blocks / (normals + read):6.3f} {pass_rows:9.4f} {pass_rows / (hardened + read):6.3f}"
-            )
+            one_size(n, d, np.dtype(dtype), repeats)
     print("(the last ratio: noise on every row, against drawing as many hardened normals, two draws each)\n")
+
+
+def one_size(n: int, d: int, dtype: np.dtype, repeats: int) -> None:
+    rng, source = np.random.default_rng(0), NoiseSource.secure()
+    X = rng.standard_normal((n, d)).astype(dtype)
+    y = X[:, 0] + rng.standard_normal(n)
+    blocks, every_row = square_root_schedule(n, d, blocks=BLOCKS), square_root_schedule(n, d, blocks=n)
+    run_pass(square_root_schedule(2, d, blocks=2), X[:2], y[:2])
+    actions = (
+        X.sum,
+        lambda: source.generator.standard_normal((n, d)),
+        lambda: source.normal(1.0, (n, d)),
+        lambda: run_pass(blocks, X, y),
+        lambda: run_pass(every_row, X, y),
+    )
+    times = [[seconds(action) for action in actions] for _ in range(repeats)]
+    read, normals, hardened, pass_blocks, pass_rows = map(statistics.median, zip(*times, strict=True))
+    ratios = pass_blocks / (normals + read), pass_rows / (hardened + read)
+    numbers = (read, normals, pass_blocks, ratios[0], pass_rows, ratios[1])
+    print(f"{n:9d} {d:9d} {dtype.name:>9} " + " ".join(f"{number:9.4f}" for number in numbers))
 
 
 def numpy_loop(event: OnePassIteration, d: int, runs: int, rng: np.random.Generator) -> None:
@@ -103,7 +103,9 @@ def numpy_loop(event: OnePassIteration, d: int, runs: int, rng: np.random.Genera
 
 def speed_of_the_simulator(repeats: int) -> None:
     n, d, runs, few = 2000, 200, 1000, 5
-    print(f"{runs} simulated runs, n = {n}, d = {d}, on all cores, against a NumPy loop ({few} runs, scaled); target 50")
+    print(
+        f"{runs} simulated runs, n = {n}, d = {d}, on all cores, against a NumPy loop ({few} runs, scaled); target 50"
+    )
     for name, blocks in (("noise on 50 blocks", 50), ("noise on every row", n)):
         event = square_root_schedule(n, d, blocks=blocks)
 
@@ -137,14 +139,23 @@ def write_parquet(path: Path, gigabytes: float) -> None:
             writer.write_table(pa.table(list(table), schema=schema), row_group_size=GROUP_ROWS)
 
 
+def peak_megabytes() -> float:
+    """VmHWM where there is one: ru_maxrss also counts what the parent held when it started this process."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        (line,) = (text for text in status.read_text().splitlines() if text.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
 def train_from_parquet(path: str) -> None:
     """Run in a process of its own, so that its peak memory is that of the pass."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    before = peak_megabytes()
     stream = ParquetRows(path, target="y")
     batch = 1000
     event = square_root_schedule(-(-stream.n_rows // batch), FEATURES, blocks=BLOCKS, batch=batch)
     took = seconds(lambda: train_one_pass(stream, event, OnePassLoss.SQUARED, noise=NoiseSource.secure()))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = peak_megabytes()
     size = Path(path).stat().st_size
     print(
         f"  {size / 1e9:.2f} GB, {stream.n_rows} rows: {took:.1f} s ({size / 1e9 / took:.2f} GB/s), "
@@ -158,7 +169,6 @@ def memory_of_streaming(gigabytes: float) -> None:
     for size in (gigabytes / 8, gigabytes):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "rows.parquet"
-            # Written by a child too: a child's peak starts at what its parent held when it was forked.
             for task in ("--write", "--train"):
                 subprocess.run([sys.executable, __file__, task, str(path), "--stream-gigabytes", str(size)], check=True)
 

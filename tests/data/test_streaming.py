@@ -70,9 +70,7 @@ def test_memory_map_is_read_in_views(tmp_path):
 
 
 def test_single_precision_columns_stay_single(tmp_path):
-    pa.parquet.write_table(
-        pa.table({"a": np.ones(3, np.float32), "y": np.ones(3)}), tmp_path / "s.parquet"
-    )
+    pa.parquet.write_table(pa.table({"a": np.ones(3, np.float32), "y": np.ones(3)}), tmp_path / "s.parquet")
     ((X, y),) = ParquetRows(tmp_path / "s.parquet", target="y").batches()
     assert X.dtype == np.float32
     assert y.dtype == np.float64

@@ -10,7 +10,7 @@ from torch import nn  # noqa: E402
 
 from gratis.mechanisms import layer_rules  # noqa: E402
 from gratis.mechanisms.ghost_clipping import ClippedGradientSum, cross_entropy  # noqa: E402
-from gratis.mechanisms.network_rounding import network_rounding_inflation  # noqa: E402
+from gratis.numerics.network_rounding import network_rounding_inflation  # noqa: E402
 from gratis.specs.errors import GratisError  # noqa: E402
 
 
@@ -77,19 +77,42 @@ def dense(*shape: int):
 
 NETWORKS = {
     "mlp": (lambda: nn.Sequential(nn.Linear(6, 9), nn.ReLU(inplace=True), nn.Linear(9, 3, bias=False)), dense(6)),
-    "sequence-gram": (lambda: nn.Sequential(nn.Linear(40, 50), nn.Tanh(), nn.Flatten(), nn.Linear(150, 3)), dense(3, 40)),
-    "sequence-direct": (lambda: nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Flatten(), nn.Linear(80, 3)), dense(20, 3)),
+    "sequence-gram": (
+        lambda: nn.Sequential(nn.Linear(40, 50), nn.Tanh(), nn.Flatten(), nn.Linear(150, 3)),
+        dense(3, 40),
+    ),
+    "sequence-direct": (
+        lambda: nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Flatten(), nn.Linear(80, 3)),
+        dense(20, 3),
+    ),
     "conv2d": (
         lambda: nn.Sequential(
-            nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(6, 5, (1, 2)),
-            nn.GroupNorm(5, 5), nn.Flatten(), nn.Linear(5 * 2, 3),
+            nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2),
+            nn.ReLU(),
+            nn.AvgPool2d(2),
+            nn.Conv2d(6, 5, (1, 2)),
+            nn.GroupNorm(5, 5),
+            nn.Flatten(),
+            nn.Linear(5 * 2, 3),
         ),
         dense(4, 8, 8),
     ),
-    "conv-gram": (lambda: nn.Sequential(nn.Conv2d(40, 60, 3), nn.Tanh(), nn.Flatten(), nn.Linear(240, 3)), dense(40, 4, 4)),
-    "conv1d": (lambda: nn.Sequential(nn.Conv1d(2, 4, 3, dilation=2), nn.Tanh(), nn.Flatten(), nn.Linear(24, 3)), dense(2, 10)),
-    "conv-same": (lambda: nn.Sequential(nn.Conv2d(2, 3, 3, padding="same"), nn.Flatten(), nn.Linear(48, 3)), dense(2, 4, 4)),
-    "transposed": (lambda: nn.Sequential(nn.ConvTranspose2d(2, 3, 2), nn.PReLU(), nn.Flatten(), nn.Linear(48, 3)), dense(2, 3, 3)),
+    "conv-gram": (
+        lambda: nn.Sequential(nn.Conv2d(40, 60, 3), nn.Tanh(), nn.Flatten(), nn.Linear(240, 3)),
+        dense(40, 4, 4),
+    ),
+    "conv1d": (
+        lambda: nn.Sequential(nn.Conv1d(2, 4, 3, dilation=2), nn.Tanh(), nn.Flatten(), nn.Linear(24, 3)),
+        dense(2, 10),
+    ),
+    "conv-same": (
+        lambda: nn.Sequential(nn.Conv2d(2, 3, 3, padding="same"), nn.Flatten(), nn.Linear(48, 3)),
+        dense(2, 4, 4),
+    ),
+    "transposed": (
+        lambda: nn.Sequential(nn.ConvTranspose2d(2, 3, 2), nn.PReLU(), nn.Flatten(), nn.Linear(48, 3)),
+        dense(2, 3, 3),
+    ),
     "layer-norm": (lambda: nn.Sequential(nn.Linear(6, 4), nn.LayerNorm(4), nn.Linear(4, 3)), dense(6)),
     "embedding": (lambda: nn.Sequential(nn.Embedding(4, 6), nn.Flatten(), nn.Linear(30, 3)), tokens(4)),
     "own-parameter": (lambda: nn.Sequential(Scaled(), nn.Linear(6, 3)), dense(6)),
@@ -117,7 +140,8 @@ def reference(module, inputs, targets, clip_norm: float) -> tuple[np.ndarray, np
     def loss(parameters, x, y):
         return cross_entropy(torch.func.functional_call(module, parameters, (x[None],)), y[None])[0]
 
-    rows = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(values, inputs, targets)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        rows = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(values, inputs, targets)
     flat = torch.cat([rows[name].flatten(1) for name, _ in module.named_parameters()], dim=1).double().numpy()
     norms = np.linalg.norm(flat, axis=1)
     return flat * np.minimum(1, clip_norm / norms)[:, None], norms

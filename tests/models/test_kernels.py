@@ -6,6 +6,7 @@ import pytest
 from gratis.models.kernels import infinite_width_diagonal, infinite_width_kernel
 from gratis.models.random_features import ERF, RELU, TANH, Activation, RandomFeatures
 from gratis.specs.errors import GratisError
+from gratis.training.gram import accumulate_gram
 
 
 def rows(n: int, d: int, seed: int) -> np.ndarray:
@@ -57,3 +58,17 @@ def test_features_depend_on_the_seed_and_extend_with_p() -> None:
 def test_bad_features_are_refused(change: dict[str, object], word: str) -> None:
     with pytest.raises(GratisError, match=word):
         RandomFeatures(**({"n_inputs": 3, "n_features": 4} | change))  # type: ignore[arg-type]
+
+
+def test_gram_of_bounded_features_is_exact() -> None:
+    """The same sum in whole numbers is equal to the last bit; a function without a limit is not claimed exact."""
+    X = rows(3, 5, 6)
+    features = RandomFeatures(n_inputs=5, n_features=3000, seed=1)
+    phi = features.transform(X)
+    whole = np.rint(phi.astype(float) * 2**15).astype(np.int64)
+    assert np.array_equal(whole / 2**15, phi)
+    exact = (whole @ whole.T) / 2.0**30
+    assert features.exact_gram
+    assert np.array_equal(accumulate_gram(features, X).train, exact)
+    custom = RandomFeatures(n_inputs=5, n_features=3000, seed=1, activation=Activation.parse(np.cos))
+    assert not custom.exact_gram

@@ -33,7 +33,7 @@ class HalfNoise(NoiseSource):
         return super().normal(std / 2, shape)
 
 
-def advance_without_cap(theta, pending, X, y, first_row, batch, steps, clips, stds, normals, radius, keep, logistic):
+def advance_without_cap(theta, pending, X, y, first_row, batch, steps, clips, stds, normals, *_):
     """Negative control: the clipped step of the same stream, without min(η, 2/‖x‖²)."""
     for x, label, eta, clip in zip(X, y, steps, clips, strict=True):
         norm = np.linalg.norm(x)

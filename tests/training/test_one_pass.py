@@ -22,7 +22,7 @@ N, D = 240, 7
 
 
 def event_of(steps, *, eta=0.05, clip=2.0, std=0.01, **changes):
-    """Time-varying step, clip and noise: noise at the end of blocks of 20 steps, and on every step of the last block."""
+    """Time-varying step, clip and noise: at the end of blocks of 20 steps, and on every step of the last block."""
     k = np.arange(steps)
     stds = np.where(k % 20 == 19, std, 0.0)
     stds[-20:] = std / 2
@@ -345,7 +345,9 @@ def test_streams_and_one_vs_rest():
     np.testing.assert_array_equal(got, run(event, X, y))
     classes = np.arange(N) % 3
     events = (silent(event), silent(event), silent(event))
-    several = train_one_pass_one_vs_rest(ArrayRows(X, classes), events, noise=NoiseSource.insecure(1), fit_intercept=True)
+    several = train_one_pass_one_vs_rest(
+        ArrayRows(X, classes), events, noise=NoiseSource.insecure(1), fit_intercept=True
+    )
     for k in range(3):
         alone = run(events[k], X, classes == k, OnePassLoss.LOGISTIC, fit_intercept=True)
         np.testing.assert_array_equal(several[k], alone)

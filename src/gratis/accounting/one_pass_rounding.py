@@ -12,14 +12,12 @@ from gratis.specs.checks import check_count, check_positive
 from gratis.specs.errors import GratisError
 from gratis.specs.events import OnePassIteration
 
-__all__ = ["LANES", "PROJECT_EVERY", "inner_product_error", "one_pass_radius", "one_pass_rounding_inflation"]
+__all__ = ["LANES", "inner_product_error", "one_pass_radius", "one_pass_rounding_inflation", "projection_interval"]
 
 LANES = 8
 """Independent partial sums of the trainer's inner products."""
 
-PROJECT_EVERY = 1024
-"""The trainer projects θ on its ball after every noise and at least every so many steps."""
-
+_ROWS_BETWEEN_PROJECTIONS = 1024
 _LARGEST_RADIUS = 1e100
 _SLACK = 1.01
 
@@ -37,11 +35,20 @@ def inner_product_error(n_parameters: int) -> float:
     return chain / (1 - chain)
 
 
+def projection_interval(batch_size: int) -> int:
+    """Return m: the trainer projects θ on its ball after every noise and after every m-th step.
+
+    >>> projection_interval(1), projection_interval(100), projection_interval(5000)
+    (1024, 10, 1)
+    """
+    return max(1, _ROWS_BETWEEN_PROJECTIONS // check_count("batch_size", batch_size))
+
+
 def one_pass_rounding_inflation(event: OnePassIteration, n_parameters: int, *, radius: float) -> float:
     """Return r ≥ 1 such that the computed pass is (r·ρ)-GDP, ρ being what exact arithmetic gives; rounded up.
 
     Each computed step errs by at most E_k = (2γ+2u)R + (b+24)u·η_kC_k, where R = 1.01·(radius + drift) bounds ‖θ‖
-    and the drift between two projections is at most PROJECT_EVERY·max ηC; each noise-and-projection errs by at
+    and the drift between two projections is at most `projection_interval`·max ηC; each noise-and-projection errs by at
     most E′ = (γ+12u)R. An error made at step j is absorbed by the noise from j on, at a cost of at most
     2E_j/√(Σ_{i≥j}s_i²) ≤ ρ·2E_j/(κ·max_{i≥j} a_i), so
 
@@ -103,23 +110,20 @@ def _affine(event: OnePassIteration, n_parameters: int) -> tuple[float, float, f
     ends = np.unique(np.concatenate([s.ends() for s in sequences]))
     counts = np.diff(ends, prepend=0).astype(np.float64)
     eta, clip, noise = (np.array(s.values)[np.searchsorted(s.ends(), ends - 1, side="right")] for s in sequences)
-    moves = eta * clip
+    moves, interval = eta * clip, projection_interval(event.batch_size)
     largest = np.maximum.accumulate(moves[::-1])[::-1] / event.batch_size
     following = np.append(largest[1:], largest[-1])
-    # Nothing moves any more where the largest later step is 0: what follows is post-processing and costs nothing.
-    inverse, inverse_next = (np.divide(1.0, a, out=np.zeros_like(a), where=a > 0) for a in (largest, following))
+    # Where nothing moves any more, what follows is post-processing and costs nothing.
+    inverse = np.divide(1.0, largest, out=np.zeros_like(largest), where=largest > 0)
+    inverse_next = np.divide(1.0, following, out=inverse.copy(), where=following > 0)
     active = counts * (moves > 0)
-    projections = counts * (noise > 0) + np.ceil(counts / PROJECT_EVERY) + 1
+    projections = np.where(noise > 0, counts, np.minimum(counts, np.ceil(counts / interval) + 1))
     gamma, unit = inner_product_error(n_parameters), UNIT_ROUNDOFF
     both = 2 / event.neighbouring.sensitivity_factor
-    slope = (
-        both
-        * _SLACK
-        * float(
-            (2 * gamma + 2 * unit) * np.sum(active * inverse) + (gamma + 12 * unit) * np.sum(projections * inverse_next)
-        )
-    )
+    per_step = (2 * gamma + 2 * unit) * float(np.sum(active * inverse))
+    per_projection = (gamma + 12 * unit) * float(np.sum(projections * inverse_next))
+    slope = both * _SLACK * (per_step + per_projection)
     constant = both * (event.batch_size + 24) * unit * float(np.sum(active * moves * inverse))
     # Sums of m non-negative terms are right to m units, relatively.
     margin = 1 + (len(ends) + 16) * unit
-    return slope * margin, constant * margin, PROJECT_EVERY * float(np.max(moves))
+    return slope * margin, constant * margin, interval * float(np.max(moves))

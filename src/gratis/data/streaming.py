@@ -182,7 +182,9 @@ class CSVRows(_Columns):
         with self._open(None) as reader:
             for name, kind in zip(reader.schema.names, reader.schema.types, strict=True):
                 if pa.types.is_boolean(kind) and (features is None or name in features or name == target):
-                    raise GratisError(f"column {name!r} must hold numbers, but holds truth values; write them as 0 and 1")
+                    raise GratisError(
+                        f"column {name!r} must hold numbers, but holds truth values; write them as 0 and 1"
+                    )
             super().__init__(reader.schema, target, features, n_rows, batch_rows)
 
     def _open(self, columns: Sequence[str] | None) -> Any:

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gratis.mechanisms.layer_rules import RULES, DirectUse, Use, merged
 from gratis.specs.checks import check_count, check_positive
@@ -30,8 +31,9 @@ _DROPOUT = (nn.modules.dropout._DropoutNd,)
 
 def cross_entropy(scores: Any, labels: Any) -> Any:
     """Softmax cross-entropy of every record; a label outside 0 … k−1 gives NaN, so that the record adds nothing."""
-    valid = (labels >= 0) & (labels < scores.shape[1])
-    losses = functional.cross_entropy(scores, labels.clamp(0, scores.shape[1] - 1), reduction="none")
+    classes = labels.long().clamp(0, scores.shape[1] - 1)
+    valid = classes == labels
+    losses = functional.cross_entropy(scores, classes, reduction="none")
     return torch.where(valid, losses, torch.nan)
 
 
@@ -44,7 +46,7 @@ class _Tap(torch.autograd.Function):
         return output.detach()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Any) -> Any:
         ctx.visit.gradients[ctx.place] = gradient
         return (gradient if ctx.needs_input_grad[0] else None), None, None, None
 
@@ -332,4 +334,6 @@ def _per_record(visit: _Visit, parameters: dict[str, Any]) -> dict[str, Any]:
 
     lanes = (0, *(0 if t else None for t in tensors))
     gradients = tuple(visit.gradients[place] for place in places)
-    return dict(torch.func.vmap(pull, in_dims=lanes)(gradients, *visit.arguments))
+    # Fused attention has no batching rule.
+    with sdpa_kernel(SDPBackend.MATH):
+        return dict(torch.func.vmap(pull, in_dims=lanes)(gradients, *visit.arguments))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from gratis.mechanisms.network_rounding import BLOCK, GRAM_SLACK, LONGEST_CHAIN, SINGLE_UNIT
+from gratis.numerics.network_rounding import BLOCK, GRAM_SLACK, LONGEST_CHAIN, SINGLE_UNIT
 from gratis.specs.errors import GratisError
 
 __all__ = ["RULES", "DirectUse", "EmbeddingUse", "MatrixUse", "Rule", "Use", "merged"]
@@ -59,7 +59,7 @@ class DirectUse:
         self.gradients = self.gradients.masked_fill(_rows(bad, self.gradients), 0)
 
     def add_weighted_sum(self, weights: Any, total: NDArray[np.float64]) -> None:
-        """total += Σ wᵢ·gradientᵢ."""
+        """Add Σ wᵢ·gradientᵢ to total."""
         flat = self.gradients.flatten(1)
         scale = weights.to(flat.dtype)
         for start in range(0, len(flat), BLOCK):
@@ -119,7 +119,7 @@ class MatrixUse:
             self._direct.drop(bad)
 
     def add_weighted_sum(self, weights: Any, total: NDArray[np.float64]) -> None:
-        """total += Σ wᵢ·gradientᵢ: one matrix product for each block of records."""
+        """Add Σ wᵢ·gradientᵢ to total: one matrix product for each block of records."""
         if not self.once and not self.gram:
             self.materialised().add_weighted_sum(weights, total)
             return
@@ -177,7 +177,7 @@ class EmbeddingUse:
         self.gradients = self.gradients.masked_fill(_rows(bad, self.gradients), 0)
 
     def add_weighted_sum(self, weights: Any, total: NDArray[np.float64]) -> None:
-        """total += Σ wᵢ·gradientᵢ, added row by row in float64."""
+        """Add Σ wᵢ·gradientᵢ to total, row by row in float64."""
         scaled = self.gradients.double() * _rows(weights, self.gradients)
         for start in range(0, len(scaled), BLOCK):
             rows = slice(start, start + BLOCK)

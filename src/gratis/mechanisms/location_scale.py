@@ -115,7 +115,7 @@ def plan_standardisation(
     width = 1 if pooled else columns
     stages = (
         ("magnitudes", math.sqrt(kappa * width)),
-        ("coarse mean", kappa * math.sqrt(width) / n),
+        ("position", math.sqrt(kappa * width)),
         ("spread around the mean", math.sqrt(kappa * width)),
         ("mean", kappa * math.sqrt(columns) / n),
     )
@@ -146,8 +146,9 @@ def release_location_scale(X: NDArray[np.float64], plan: StandardisationPlan, *,
     columns = X.shape[1]
 
     counts = noise.release(block.octaves(), stds[0])
-    half = _half_range(counts, stds[0], tail=plan.tail / 2) * plan.headroom
-    centre = half * noise.release(block.mean(np.zeros_like(half), half), stds[1])
+    half = _half_range(counts, stds[0], tail=plan.tail / 2)
+    bins = _position_bins(stds[1] / len(X))
+    centre = half * _shortest_half(noise.release(block.positions(half, bins), stds[1]), 0.5 * len(X))
     fine = noise.release(block.half_octaves(centre, half), stds[2])
     window, scale = (half * found for found in _zoom(fine, stds[2], tail=plan.tail))
     window = np.minimum(window * plan.headroom, 2 * half)
@@ -194,6 +195,14 @@ class _Block:
             return np.clip(exponent - _LOWEST + 1, 0, _HIGHEST - _LOWEST + 1)
 
         return self._histogram(bins, _HIGHEST - _LOWEST + 2)
+
+    def positions(self, half: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+        """Counts of x in `size` equal bins of [−half, half]; what lies outside counts at the ends."""
+
+        def bins(rows: NDArray[np.float64]) -> NDArray[np.int64]:
+            return np.minimum(((np.clip(rows / half, -1, 1) + 1) * (size / 2)).astype(np.int64), size - 1)
+
+        return self._histogram(bins, size)
 
     def half_octaves(self, centre: NDArray[np.float64], half: NDArray[np.float64]) -> NDArray[np.float64]:
         """Counts of |x − centre|/half in half octaves below 2; the first bin holds all that is smaller."""
@@ -254,6 +263,28 @@ def _edge(counts: NDArray[np.float64], noise_std: float, top: NDArray[np.int64],
     mass = kept.sum(axis=1, keepdims=True)
     edge = (mass - kept.cumsum(axis=1) > tail * mass).sum(axis=1)
     return np.where(mass[:, 0] > 0, edge, top)
+
+
+def _position_bins(relative_noise: float) -> int:
+    """Return how many bins the noise affords: a bin's noise times their number stays near n."""
+    return 2 ** round(math.log2(min(max(1 / relative_noise, 8.0), 256.0)))
+
+
+def _shortest_half(counts: NDArray[np.float64], mass: float) -> NDArray[np.float64]:
+    """Return the middle, in [−1, 1], of the shortest interval of bins that holds `mass`.
+
+    Narrow columns far from zero keep their position to one bin, where a mean would err by the whole range.
+    """
+    columns, size = counts.shape
+    sums = np.pad(counts.cumsum(axis=1), ((0, 0), (1, 0)))
+    middle = np.zeros(columns)
+    open_ = np.ones(columns, dtype=bool)
+    for length in range(1, size + 1):
+        inside = sums[:, length:] - sums[:, :-length]
+        found = open_ & (inside.max(axis=1) >= mass)
+        middle[found] = (2 * inside[found].argmax(axis=1) + length) / size - 1
+        open_ &= ~found
+    return middle
 
 
 def _zoom(counts: NDArray[np.float64], noise_std: float, *, tail: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

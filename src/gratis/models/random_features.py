@@ -17,6 +17,10 @@ __all__ = ["BLOCK", "ERF", "RELU", "TANH", "Activation", "RandomFeatures", "Squa
 
 # Features a block. Part of the law of V: block b is drawn from its own stream, so changing it changes V.
 BLOCK = 1024
+# Features are whole multiples, at most 2^15, of one power of two: sums of up to 2^23 of their products fit the 53 bits
+# of a float64, so Gram matrices carry no rounding error at all, in whatever order they are added.
+FIXED_POINT_BITS = 15
+_EXACT_UP_TO = 2 ** (53 - 2 * FIXED_POINT_BITS)
 
 Array = NDArray[Any]
 
@@ -25,12 +29,16 @@ Array = NDArray[Any]
 class Activation:
     """A function applied to each entry of Vx, with a name under which its p = ∞ kernel is looked up.
 
+    With a `limit`, values are clamped to ±limit and rounded to multiples of limit·2^−15, so that Gram matrices are
+    exact. ReLU is clamped at 8: inactive for inputs scaled so that ‖x‖ ≈ √d, where vᵀx ~ N(0, 1).
+
     >>> Activation.parse("relu").function(np.array([-1.0, 2.0])).tolist()
     [0.0, 2.0]
     """
 
     name: str
     function: Callable[[Array], Array]
+    limit: float | None = None
 
     @classmethod
     def parse(cls, value: str | Activation | Callable[[Array], Array]) -> Activation:
@@ -49,15 +57,15 @@ class Activation:
         raise GratisError("an activation is a name or a function of arrays")
 
 
-TANH = Activation("tanh", np.tanh)
-RELU = Activation("relu", lambda z: np.maximum(z, 0))
-ERF = Activation("erf", erf)
+TANH = Activation("tanh", np.tanh, limit=1.0)
+RELU = Activation("relu", lambda z: np.maximum(z, 0), limit=8.0)
+ERF = Activation("erf", erf, limit=1.0)
 _NAMED = {activation.name: activation for activation in (TANH, RELU, ERF)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomFeatures:
-    """φ(Vx) with V_ij ~ N(0, 1/d), computed in float32.
+    """φ(Vx) with V_ij ~ N(0, 1/d), computed in float32 and rounded to a fixed grid (see `Activation`).
 
     V is a function of (seed, p, d) alone: block b has its own Philox stream, so any block can be made again and a
     larger p extends a smaller one. The seed is public and must be chosen independently of the data.
@@ -88,6 +96,11 @@ class RandomFeatures:
         object.__setattr__(self, "activation", Activation.parse(self.activation))
         object.__setattr__(self, "seed", check_count("seed", self.seed, minimum=0))
 
+    @property
+    def exact_gram(self) -> bool:
+        """Whether sums of products of features are exact in float64."""
+        return self.activation.limit is not None and self.n_features <= _EXACT_UP_TO
+
     def weights(self, block: int) -> NDArray[np.float32]:
         """Return V[block·BLOCK : (block+1)·BLOCK], cut at p."""
         generator = np.random.Generator(np.random.Philox(np.random.SeedSequence((self.seed, block))))
@@ -104,6 +117,9 @@ class RandomFeatures:
             start = block * BLOCK
             with np.errstate(all="ignore"):
                 values = np.asarray(self.activation.function(rows @ self.weights(block).T), dtype=np.float32)
+            if self.activation.limit is not None:
+                step = np.float32(self.activation.limit / 2**FIXED_POINT_BITS)
+                values = np.rint(np.clip(values, -self.activation.limit, self.activation.limit) / step) * step
             # A value outside float32 counts as 0: one record must not spoil a release.
             yield slice(start, start + values.shape[1]), np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
 
@@ -124,6 +140,7 @@ class StoredFeatures:
     """
 
     n_features: int
+    exact_gram: bool = False
 
     def blocks(self, X: Array) -> Iterator[tuple[slice, Array]]:
         """Yield column blocks of X."""

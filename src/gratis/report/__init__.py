@@ -1,0 +1,1 @@
+"""Pictures and pages of results. Sees specs only: a plot cannot spend."""

@@ -2,6 +2,11 @@
 
 x ~ N(0, diag λ), y = xᵀθ* + z, z ~ N(0, ζ²), θ_0 = 0, squared loss; step, cap, clip and noise as the event says.
 Data is drawn inside the compiled loop, never stored. This is public simulation: the generator is fast, not secure.
+
+Where eigenvalues repeat, one number an eigenspace is enough. Within an eigenspace of dimension m the law of x and of
+the noise is invariant under rotations, so the risk depends on θ − θ* only through its length ν there, and with
+z ~ N(0, 1), k ~ χ²_{m−1} a step of weight w moves ν² to (ν − w√λz)² + w²λk, the noise to (ν + sz)² + s²k. This is exact
+in law; an isotropic run then costs the same at any d.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ __all__ = ["fill_normals", "simulate_one_pass"]
 _FAST: Any = {"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"}
 _single, _word = np.float32, np.int32
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_WORTH_GROUPING = 4
 
 
 def simulate_one_pass(
@@ -82,12 +88,18 @@ def simulate_one_pass(
         raise GratisError("record_steps must increase from at least 0 to at most the number of steps")
     risks = np.empty((len(events), repetitions, record.size))
     seeds = rng.integers(0, 2**64, size=(len(events), repetitions), dtype=np.uint64)
+    batch_sizes = np.array([event.batch_size for event in events])
+    values, place, counts = np.unique(spectrum, return_inverse=True, return_counts=True)
+    # Directions of several records in one step are not independent of their lengths: those runs stay in coordinates.
+    if np.all(batch_sizes == 1) and _WORTH_GROUPING * values.size <= spectrum.size:
+        spectrum, truth = values, np.sqrt(np.bincount(place, weights=truth**2))
+    else:
+        counts = np.ones(0, dtype=np.int64)
     _simulate(
         np.stack([event.step_sizes.array() for event in events]),
         np.stack([event.clip_norms.array() for event in events]),
         np.stack([event.noise_stds.array() for event in events]),
-        np.array([event.batch_size for event in events]),
-        spectrum, truth, math.sqrt(noise_variance), record, seeds, risks,
+        batch_sizes, spectrum, counts, truth, math.sqrt(noise_variance), record, seeds, risks,
     )  # fmt: skip
     return risks
 
@@ -150,20 +162,35 @@ def fill_normals(
 @numba.njit(cache=True, parallel=True, fastmath=_FAST)
 def _simulate(
     step_sizes: NDArray[np.float64], clip_norms: NDArray[np.float64], noise_stds: NDArray[np.float64],
-    batch_sizes: NDArray[np.int64], spectrum: NDArray[np.float64], truth: NDArray[np.float64],
-    label_noise_std: float, record: NDArray[np.int64], seeds: NDArray[np.uint64], risks: NDArray[np.float64],
+    batch_sizes: NDArray[np.int64], spectrum: NDArray[np.float64], counts: NDArray[np.int64],
+    truth: NDArray[np.float64], label_noise_std: float, record: NDArray[np.int64], seeds: NDArray[np.uint64],
+    risks: NDArray[np.float64],
 ) -> None:  # fmt: skip
     repetitions = seeds.shape[1]
     for run in numba.prange(seeds.size):
-        e, repetition = run // repetitions, run % repetitions
-        _one_run(
-            step_sizes[e], clip_norms[e], noise_stds[e], batch_sizes[e], spectrum, truth, label_noise_std,
-            record, seeds[e, repetition], risks[e, repetition],
-        )  # fmt: skip
+        e, r = run // repetitions, run % repetitions
+        if counts.size:
+            _run_in_eigenspaces(
+                step_sizes[e], clip_norms[e], noise_stds[e], spectrum, counts, truth, label_noise_std,
+                record, seeds[e, r], risks[e, r],
+            )  # fmt: skip
+        else:
+            _run_in_coordinates(
+                step_sizes[e], clip_norms[e], noise_stds[e], batch_sizes[e], spectrum, truth, label_noise_std,
+                record, seeds[e, r], risks[e, r],
+            )  # fmt: skip
 
 
 @numba.njit(cache=True, fastmath=_FAST)
-def _one_run(
+def _weight(slope: float, square: float, step: float, clip: float) -> float:
+    """Return η̄·clip(ℓ′) of squared loss."""
+    square = max(square, 1e-30)
+    limit = clip / math.sqrt(square)
+    return min(step, 2 / square) * min(max(slope, -limit), limit)
+
+
+@numba.njit(cache=True, fastmath=_FAST)
+def _run_in_coordinates(
     step_sizes: NDArray[np.float64], clip_norms: NDArray[np.float64], noise_stds: NDArray[np.float64],
     batch_size: int, spectrum: NDArray[np.float64], truth: NDArray[np.float64], label_noise_std: float,
     record: NDArray[np.int64], seed: np.uint64, risks: NDArray[np.float64],
@@ -194,9 +221,7 @@ def _one_run(
                 product += draw[i] * error[i]
                 square += draw[i] * draw[i]
             slope = np.float64(product) - label_noise_std * np.float64(draw[d])
-            size = max(np.float64(square), 1e-30)
-            limit = clip_norms[k] / math.sqrt(size)
-            weight = _single(min(step_sizes[k], 2 / size) * min(max(slope, -limit), limit) / batch_size)
+            weight = _single(_weight(slope, np.float64(square), step_sizes[k], clip_norms[k]) / batch_size)
             for i in range(d):
                 move[i] += weight * draw[i]
         for i in range(d):
@@ -206,3 +231,71 @@ def _one_run(
             std = _single(noise_stds[k])
             for i in range(d):
                 error[i] += std * draw[i]
+
+
+# Inlined, like the next: passing arrays to a function costs more than the normal.
+@numba.njit(cache=True, inline="always")
+def _next_normal(
+    state: NDArray[np.uint64], high: NDArray[np.int32], low: NDArray[np.int32], store: NDArray[np.float32]
+) -> float:
+    """Take one normal from the store, which is filled again when it is used up; state = (counter, position)."""
+    if state[1] == store.shape[0]:
+        state[0] = fill_normals(state[0], high, low, store)
+        state[1] = 0
+    value = np.float64(store[state[1]])
+    state[1] += np.uint64(1)
+    return value
+
+
+@numba.njit(cache=True, inline="always")
+def _chi_square(
+    degrees: int,
+    state: NDArray[np.uint64],
+    high: NDArray[np.int32],
+    low: NDArray[np.int32],
+    store: NDArray[np.float32],
+) -> float:
+    """Return χ² with the given degrees of freedom: Marsaglia & Tsang (2000), an exact rejection method."""
+    if degrees <= 1:
+        return _next_normal(state, high, low, store) ** 2 if degrees == 1 else 0.0
+    size = 0.5 * degrees - 1 / 3
+    while True:
+        z = _next_normal(state, high, low, store)
+        cube = (1 + z / math.sqrt(9 * size)) ** 3
+        # The logarithm of a uniform number is minus half the squared length of two normals.
+        log_uniform = -0.5 * (_next_normal(state, high, low, store) ** 2 + _next_normal(state, high, low, store) ** 2)
+        if cube > 0 and log_uniform < 0.5 * z * z + size * (1 - cube + math.log(cube)):
+            return 2 * size * cube
+
+
+@numba.njit(cache=True)
+def _run_in_eigenspaces(
+    step_sizes: NDArray[np.float64], clip_norms: NDArray[np.float64], noise_stds: NDArray[np.float64],
+    values: NDArray[np.float64], counts: NDArray[np.int64], lengths: NDArray[np.float64], label_noise_std: float,
+    record: NDArray[np.int64], seed: np.uint64, risks: NDArray[np.float64],
+) -> None:  # fmt: skip
+    groups = values.shape[0]
+    high, low, store = np.empty(256, np.int32), np.empty(256, np.int32), np.empty(512, np.float32)
+    state = np.array([seed, np.uint64(512)])
+    scale, length = np.sqrt(values), lengths.copy()
+    along, across = np.empty(groups), np.empty(groups)  # x: its part along θ − θ*, and the squared rest
+    written = 0
+    for k in range(step_sizes.shape[0] + 1):
+        if written < record.shape[0] and record[written] == k:
+            risks[written] = 0.5 * np.sum(values * length**2)
+            written += 1
+        if k == step_sizes.shape[0]:
+            break
+        slope, square = -label_noise_std * _next_normal(state, high, low, store), 0.0
+        for g in range(groups):
+            along[g] = scale[g] * _next_normal(state, high, low, store)
+            across[g] = values[g] * _chi_square(counts[g] - 1, state, high, low, store)
+            slope += along[g] * length[g]
+            square += along[g] ** 2 + across[g]
+        weight = _weight(slope, square, step_sizes[k], clip_norms[k])
+        std = noise_stds[k]
+        for g in range(groups):
+            length[g] = math.sqrt((length[g] - weight * along[g]) ** 2 + weight**2 * across[g])
+            if std > 0:
+                rest = _chi_square(counts[g] - 1, state, high, low, store)
+                length[g] = math.sqrt((length[g] + std * _next_normal(state, high, low, store)) ** 2 + std**2 * rest)

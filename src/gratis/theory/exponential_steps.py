@@ -72,14 +72,16 @@ def run_steps(
     gammas: Array,
     label_terms: Array,
     atoms: Array,
+    lumps: bool,
     risks: Array,
 ) -> None:
     """Fill risks[b, k] with the excess risk at the start of step k (the last column: at the end).
 
     rates (already capped), clips, noise: (B, K), per step. which: (B,), the problem of every row. gammas and
     label_terms (ζ²/2): one for each problem. atoms: (problems, 5, m) with rows decay l, readout, initial D,
-    variance v, noise q. risks: (B, K+1), written.
+    variance v, noise q. lumps: noise arrives at the end of its step, not spread over it. risks: (B, K+1), written.
     """
+    spread = 0.0 if lumps else 1.0
     count = atoms.shape[2]
     state, factor = np.empty(count), np.empty(count)
     for b in range(rates.shape[0]):
@@ -97,7 +99,7 @@ def run_steps(
             moments = clipped_moments(risk + label, clips[b, k])
             alpha = h * rate * moments[0]
             drift = 0.5 * h * gamma * rate * rate * moments[1]
-            kick = 0.5 * noise[b, k]
+            kick = 0.5 * spread * noise[b, k]
             _decays(decay, alpha, largest, factor)
             middle = 0.0
             for j in range(count):
@@ -106,12 +108,12 @@ def run_steps(
             moments = clipped_moments(middle + label, clips[b, k])
             alpha = 2.0 * h * rate * moments[0]
             drift = h * gamma * rate * rate * moments[1]
-            kick = noise[b, k]
+            kick, lump = spread * noise[b, k], (1.0 - spread) * noise[b, k]
             _decays(decay, alpha, largest, factor)
             risk = 0.0
             for j in range(count):
                 phi = _phi(decay[j] * alpha, factor[j])
-                state[j] = factor[j] * state[j] + phi * (variance[j] * drift + share[j] * kick)
+                state[j] = factor[j] * state[j] + phi * (variance[j] * drift + share[j] * kick) + share[j] * lump
                 risk += readout[j] * state[j]
             risks[b, k + 1] = risk
 
@@ -133,81 +135,57 @@ def steps_gradient(
     """
     steps, count = lengths.size, atoms.shape[1]
     decay, readout, variance, share = atoms[0], atoms[1], atoms[3], atoms[4]
-    states, factor = np.empty((steps + 1, count)), np.empty(count)
-    middles = np.empty(steps)
-    starts = np.empty(steps)
+    states, factors = np.empty((steps + 1, count)), np.empty((2, steps, count))
+    # Risk at the start (the half step's) and in the middle (the full step's) of every step.
+    risks = np.empty((2, steps))
     states[0] = atoms[2]
     largest, risk = 0.0, 0.0
     for j in range(count):
         risk += readout[j] * states[0, j]
         largest = max(largest, decay[j])
     for k in range(steps):
-        h, rate = lengths[k], rates[k]
-        starts[k] = risk
-        moments = clipped_moments(risk + label, clips[k])
-        alpha = h * rate * moments[0]
-        drift = 0.5 * h * gamma * rate * rate * moments[1]
-        middle = 0.0
-        _decays(decay, alpha, largest, factor)
-        for j in range(count):
-            z, e = decay[j] * alpha, factor[j]
-            middle += readout[j] * (e * states[k, j] + _phi(z, e) * (variance[j] * drift + share[j] * 0.5 * noise[k]))
-        middles[k] = middle
-        moments = clipped_moments(middle + label, clips[k])
-        alpha = 2.0 * h * rate * moments[0]
-        drift = h * gamma * rate * rate * moments[1]
-        risk = 0.0
-        _decays(decay, alpha, largest, factor)
-        for j in range(count):
-            z, e = decay[j] * alpha, factor[j]
-            states[k + 1, j] = e * states[k, j] + _phi(z, e) * (variance[j] * drift + share[j] * noise[k])
-            risk += readout[j] * states[k + 1, j]
+        rate = rates[k]
+        for stage in range(2):
+            share_of_step = 0.5 * (stage + 1)
+            h, kick, factor = share_of_step * lengths[k], share_of_step * noise[k], factors[stage, k]
+            risks[stage, k] = risk
+            moments = clipped_moments(risk + label, clips[k])
+            alpha, drift = 2.0 * h * rate * moments[0], h * gamma * rate * rate * moments[1]
+            _decays(decay, alpha, largest, factor)
+            risk = 0.0
+            for j in range(count):
+                phi = _phi(decay[j] * alpha, factor[j])
+                states[k + 1, j] = factor[j] * states[k, j] + phi * (variance[j] * drift + share[j] * kick)
+                risk += readout[j] * states[k + 1, j]
 
-    bar = readout.copy()
+    bar, weights = readout.copy(), np.empty(count)
     for k in range(steps - 1, -1, -1):
-        h, rate = lengths[k], rates[k]
-        # Full step, seen backwards.
-        moments = clipped_moments(middles[k] + label, clips[k])
-        alpha = 2.0 * h * rate * moments[0]
-        drift = h * gamma * rate * rate * moments[1]
-        bar_alpha, bar_drift, bar_noise = 0.0, 0.0, 0.0
-        _decays(decay, alpha, largest, factor)
+        rate = rates[k]
+        weights[:] = bar
+        bar[:] = 0.0
+        gradient[:, k] = 0.0
+        for stage in range(1, -1, -1):
+            share_of_step = 0.5 * (stage + 1)
+            h, kick, factor = share_of_step * lengths[k], share_of_step * noise[k], factors[stage, k]
+            moments = clipped_moments(risks[stage, k] + label, clips[k])
+            alpha, drift = 2.0 * h * rate * moments[0], h * gamma * rate * rate * moments[1]
+            bar_alpha, bar_drift, bar_kick = 0.0, 0.0, 0.0
+            for j in range(count):
+                z, e = decay[j] * alpha, factor[j]
+                phi = _phi(z, e)
+                source = variance[j] * drift + share[j] * kick
+                bar_alpha += weights[j] * decay[j] * (_phi_slope(z, e, phi) * source - e * states[k, j])
+                bar_drift += weights[j] * phi * variance[j]
+                bar_kick += weights[j] * phi * share[j]
+                bar[j] += weights[j] * e
+            bar_mu, bar_w = 2.0 * h * rate * bar_alpha, h * gamma * rate * rate * bar_drift
+            gradient[0, k] += 2.0 * h * (moments[0] * bar_alpha + gamma * rate * moments[1] * bar_drift)
+            gradient[1, k] += bar_mu * moments[4] + bar_w * moments[5]
+            gradient[2, k] += share_of_step * bar_kick
+            # The risk that this stage froze is the readout of what came before it.
+            bar_risk = bar_mu * moments[2] + bar_w * moments[3]
+            for j in range(count):
+                weights[j] = bar_risk * readout[j]
         for j in range(count):
-            z, e = decay[j] * alpha, factor[j]
-            phi = _phi(z, e)
-            source = variance[j] * drift + share[j] * noise[k]
-            bar_alpha += bar[j] * decay[j] * (_phi_slope(z, e, phi) * source - e * states[k, j])
-            bar_drift += bar[j] * phi * variance[j]
-            bar_noise += bar[j] * phi * share[j]
-            bar[j] *= e
-        bar_rate = 2.0 * h * moments[0] * bar_alpha + 2.0 * h * gamma * rate * moments[1] * bar_drift
-        bar_mu = 2.0 * h * rate * bar_alpha
-        bar_w = h * gamma * rate * rate * bar_drift
-        bar_clip = bar_mu * moments[4] + bar_w * moments[5]
-        bar_middle = bar_mu * moments[2] + bar_w * moments[3]
-        # Half step.
-        moments = clipped_moments(starts[k] + label, clips[k])
-        alpha = h * rate * moments[0]
-        drift = 0.5 * h * gamma * rate * rate * moments[1]
-        bar_alpha, bar_drift = 0.0, 0.0
-        _decays(decay, alpha, largest, factor)
-        for j in range(count):
-            z, e = decay[j] * alpha, factor[j]
-            phi = _phi(z, e)
-            weight = bar_middle * readout[j]
-            source = variance[j] * drift + share[j] * 0.5 * noise[k]
-            bar_alpha += weight * decay[j] * (_phi_slope(z, e, phi) * source - e * states[k, j])
-            bar_drift += weight * phi * variance[j]
-            bar_noise += 0.5 * weight * phi * share[j]
-            bar[j] += weight * e
-        bar_rate += h * moments[0] * bar_alpha + h * gamma * rate * moments[1] * bar_drift
-        bar_mu = h * rate * bar_alpha
-        bar_w = 0.5 * h * gamma * rate * rate * bar_drift
-        bar_clip += bar_mu * moments[4] + bar_w * moments[5]
-        bar_start = bar_mu * moments[2] + bar_w * moments[3]
-        for j in range(count):
-            bar[j] += bar_start * readout[j]
-        gradient[0, k] = bar_rate
-        gradient[1, k] = bar_clip
-        gradient[2, k] = bar_noise
+            bar[j] += weights[j]
     return risk

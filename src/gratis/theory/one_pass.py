@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +16,8 @@ from gratis.specs.checks import check_non_negative, check_positive
 from gratis.specs.errors import GratisError
 from gratis.specs.neighbouring import Neighbouring
 from gratis.theory.exponential_steps import run_steps
-from gratis.theory.schedules import Schedule, sample_schedules
+from gratis.theory.schedule_bundle import ScheduleBundle
+from gratis.theory.schedules import Schedule
 from gratis.theory.spectra import IsotropicSpectrum, Spectrum
 from gratis.theory.time_grid import graded_edges, halved
 
@@ -23,6 +27,8 @@ Array = NDArray[np.float64]
 
 _STEPS = 24
 _MOST_HALVINGS = 10
+# Atom-steps (about 5 ns each) below which a second thread does not pay for its start.
+_PARALLEL_FROM = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +112,7 @@ def solve_once(
     edges: Array,
     rates: Array,
     clips: Array,
+    lumps: bool = False,
 ) -> tuple[Array, Array]:
     """Solve a batch on one grid; rates and clips are (B, points) at `halved(edges)`, which names each row's problem.
 
@@ -114,13 +121,46 @@ def solve_once(
     gammas = np.array([p.gamma for p in problems])
     labels = np.array([0.5 * p.label_noise_variance for p in problems])
     scales = np.array([p.noise_scale for p in problems])[which]
+    squares = (rates[:, ::2] * clips[:, ::2]) ** 2
     # Exactly the drop of a² over each step, so that a jump is a lump of noise and none is lost.
-    masses = (rates[:, ::2] * clips[:, ::2]) ** 2 * scales[:, None]
+    drops = squares[:, :-1] - squares[:, 1:]
+    if np.any(drops < -1e-9 * squares[:, :1]):
+        raise GratisError("a(t), rate times clip, must not increase: lower the schedule's later values")
+    noise = np.maximum(drops, 0.0) * scales[:, None]
     capped = np.minimum(rates[:, 1::2], 2.0 / gammas[which][:, None])
-    risks = np.empty((len(which), edges.size))
     inner_clips = np.ascontiguousarray(clips[:, 1::2])
-    run_steps(np.diff(edges), capped, inner_clips, -np.diff(masses, axis=1), which, gammas, labels, tables, risks)
-    return risks, risks[:, -1] + masses[:, -1]
+    risks = np.empty((len(which), edges.size))
+    _run_rows(np.diff(edges), capped, inner_clips, noise, which, gammas, labels, tables, lumps, risks)
+    return risks, risks[:, -1] + squares[:, -1] * scales
+
+
+def _run_rows(
+    lengths: Array,
+    rates: Array,
+    clips: Array,
+    noise: Array,
+    which: NDArray[np.int64],
+    gammas: Array,
+    labels: Array,
+    tables: Array,
+    lumps: bool,
+    risks: Array,
+) -> None:
+    """Call `run_steps`, on all cores where the batch is large: it releases the interpreter's lock."""
+    workers = min(os.cpu_count() or 1, rates.size * tables.shape[2] // _PARALLEL_FROM + 1)
+
+    def part(rows: slice) -> None:
+        run_steps(
+            lengths, rates[rows], clips[rows], noise[rows], which[rows], gammas, labels, tables, lumps, risks[rows]
+        )
+
+    if workers == 1:
+        part(slice(None))
+        return
+    # Many small parts, because rows of one region of a grid may be slower than others and cores busier.
+    bounds = np.linspace(0, len(which), 4 * workers + 1).astype(int)
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(part, (slice(low, high) for low, high in pairwise(bounds))))
 
 
 def extrapolated(coarse: Array, fine: Array, order: int) -> tuple[Array, Array]:
@@ -145,15 +185,6 @@ def enough_atoms(problem: OnePassProblem, tolerance: float) -> int:
     """
     stiffness = max(problem.spectrum.measure(2).largest / problem.gamma, 1.0)
     return math.ceil((2.0 - math.log10(min(tolerance, 0.1))) * (1.0 + 0.3 * math.log(stiffness)))
-
-
-def _check_schedules(schedules: Sequence[Schedule]) -> None:
-    for schedule in schedules:
-        report = schedule.monotonicity()
-        if not report.non_increasing:
-            raise GratisError(
-                f"a(t) must not increase, but it rises by {report.largest_increase:g}; lower its later values"
-            )
 
 
 @dataclass
@@ -187,16 +218,14 @@ class _Refinement:
 
 def solve_trajectory(problem: OnePassProblem, schedule: Schedule, tables: Array, tolerance: float) -> RiskTrajectory:
     """Solve one trajectory with given atoms, halving the steps until the estimated error is below tolerance."""
-    _check_schedules([schedule])
     which = np.zeros(1, dtype=np.int64)
     edges = times = graded_edges(
         _first_steps(check_positive("tolerance", tolerance)), problem.gamma, schedule.breakpoints
     )
-    refinement = _Refinement()
+    bundle, refinement = ScheduleBundle([schedule]), _Refinement()
     for halving in range(_MOST_HALVINGS):
         points = halved(edges)
-        rates, clips = sample_schedules([schedule], points)
-        risks, final = solve_once([problem], tables, which, edges, rates, clips)
+        risks, final = solve_once([problem], tables, which, edges, *bundle.sample(points, which), schedule.is_stepwise)
         # The path at the first grid's times and the final risk are refined together.
         best, errors = refinement.add(np.append(risks[0, :: 1 << halving], final))
         if errors[-1] <= tolerance:
@@ -254,7 +283,6 @@ def predict_final_risks(
     >>> predict_final_risks([easy, hard], [Polynomial(0.0, 3.0, 0.3)]).round(4).tolist()
     [[0.1179], [0.1786]]
     """
-    _check_schedules(schedules)
     check_positive("tolerance", tolerance)
     result = np.empty((len(problems), len(schedules)))
     if not result.size:
@@ -262,11 +290,11 @@ def predict_final_risks(
     if atoms is None:
         atoms = max(enough_atoms(problem, tolerance) for problem in problems)
     tables, steps = atom_tables(problems, atoms), _first_steps(tolerance)
-    groups: dict[bytes, list[int]] = {}
+    groups: dict[tuple[bool, bytes], list[int]] = {}
     for index, schedule in enumerate(schedules):
-        groups.setdefault(schedule.breakpoints.tobytes(), []).append(index)
-    smallest = min(p.gamma for p in problems)
-    for members in groups.values():
+        groups.setdefault((schedule.is_stepwise, schedule.breakpoints.tobytes()), []).append(index)
+    smallest, bundle = min(p.gamma for p in problems), ScheduleBundle(schedules)
+    for (stepwise, _), members in groups.items():
         breakpoints = schedules[members[0]].breakpoints
         rows, columns = (
             v.ravel() for v in np.meshgrid(np.arange(len(problems), dtype=np.int64), members, indexing="ij")
@@ -274,9 +302,7 @@ def predict_final_risks(
         edges, refinement = graded_edges(steps, smallest, breakpoints), _Refinement()
         for _ in range(_MOST_HALVINGS):
             points = halved(edges)
-            needed, place = np.unique(columns, return_inverse=True)
-            rates, clips = sample_schedules([schedules[j] for j in needed], points)
-            _, final = solve_once(problems, tables, rows, edges, rates[place], clips[place])
+            _, final = solve_once(problems, tables, rows, edges, *bundle.sample(points, columns), stepwise)
             best, errors = refinement.add(final)
             result[rows, columns] = best
             unfinished = errors > tolerance

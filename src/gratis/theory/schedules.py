@@ -6,7 +6,6 @@ The noise of amplification by iteration (spec 2.3) is the drop of a², so a(t) c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +23,6 @@ __all__ = [
     "Polynomial",
     "Schedule",
     "StepwiseSchedule",
-    "sample_schedules",
 ]
 
 Array = NDArray[np.float64]
@@ -79,6 +77,11 @@ class Schedule:
     def breakpoints(self) -> Array:
         """Times at which the schedule is not smooth; the ODE puts step ends there."""
         return np.empty(0)
+
+    @property
+    def is_stepwise(self) -> bool:
+        """Whether a is constant between breakpoints, so that all noise arrives at them."""
+        return False
 
     @property
     def label(self) -> str:
@@ -318,6 +321,11 @@ class StepwiseSchedule(Schedule):
         return _verified(np.array(self.rates) * np.array(self.clips), "blocks")
 
     @property
+    def is_stepwise(self) -> bool:
+        """Constant on blocks."""
+        return True
+
+    @property
     def breakpoints(self) -> Array:
         """The block edges."""
         return np.array(self.edges)
@@ -326,23 +334,3 @@ class StepwiseSchedule(Schedule):
     def label(self) -> str:
         """Name for reports."""
         return "stepwise"
-
-
-def sample_schedules(schedules: Sequence[Schedule], times: Array) -> tuple[Array, Array]:
-    """Return the rates and clips of many schedules at the same times, (schedules, times).
-
-    >>> grid = [Polynomial(0.0, rate, 1.0) for rate in (1.0, 2.0)]
-    >>> sample_schedules(grid, np.array([0.0, 1.0]))[0].tolist()
-    [[1.0, 1.0], [2.0, 2.0]]
-    """
-    rates, clips = np.empty((len(schedules), times.size)), np.empty((len(schedules), times.size))
-    # Grids of thousands of simple schedules are common; one array operation a family instead of one a schedule.
-    power = [(i, s.alpha, s.initial_rate, s.clip_level) for i, s in enumerate(schedules) if type(s) is Polynomial]
-    for alpha in {row[1] for row in power}:
-        place, _, start, level = (np.array(column) for column in zip(*(r for r in power if r[1] == alpha), strict=True))
-        rates[place] = np.outer(start, (1.0 - times) ** alpha)
-        clips[place] = level[:, None]
-    for i, schedule in enumerate(schedules):
-        if type(schedule) is not Polynomial:
-            rates[i], clips[i] = schedule.rate(times), schedule.clip(times)
-    return rates, clips

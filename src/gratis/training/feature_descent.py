@@ -23,6 +23,7 @@ from gratis.training.primal_features import KeptFeatures, averaging_weights, run
 
 __all__ = [
     "DUAL_TOLERANCE",
+    "NOISE_TOLERANCE",
     "Engine",
     "EngineChoice",
     "FeatureDescent",
@@ -33,9 +34,11 @@ __all__ = [
 
 Array = NDArray[Any]
 
-# The dual engine may deviate from Algorithm 1 by rounding. A run that cannot be shown to stay within this share of
-# the sensitivity, and of the noise, is done in the primal; the event pays for the share.
-DUAL_TOLERANCE = 2.0**-13
+# The dual engine may deviate from Algorithm 1 by rounding: in its scores by at most DUAL_TOLERANCE of the
+# sensitivity, which the event pays for, and in the covariance of its noise by NOISE_TOLERANCE/√T. A run that cannot
+# be shown to stay within both is done in the primal.
+DUAL_TOLERANCE = 2.0**-16
+NOISE_TOLERANCE = 2.0**-26
 MEMORY_LIMIT = 4e9
 _UNIT = 2.0**-53
 # A standard normal in m dimensions is longer than √m + 12 with probability below 1e-31.
@@ -105,7 +108,7 @@ def feature_descent_event(
     """
     steps, kappa = check_count("steps", steps), neighbouring.sensitivity_factor
     summation = rounding_inflation(n_records, n_features + outputs, sensitivity=kappa)
-    inflation = summation * (1 + DUAL_TOLERANCE) ** 2
+    inflation = summation * (1 + DUAL_TOLERANCE)
     noise_std = kappa * inflation * math.sqrt(steps) / (n_records * check_positive("mu", mu)) * (1 + 64 * _UNIT)
     return FullBatchDescent(
         learning_rates=Runs.constant(1.0, steps),
@@ -193,7 +196,7 @@ def descend_features(
     noise_std = event.noise_stds.values[0]
     parameters = None
     if choice.engine is Engine.DUAL:
-        stds = rates * clip_norm * noise_std
+        stds = rates * (clip_norm * noise_std)
         kappa = neighbouring.sensitivity_factor
         parameters = _run_dual(features, rows, model, targets, kappa, clip_norm, rates, stds, weights, noise)
     if parameters is None:
@@ -218,11 +221,11 @@ def _run_dual(
 ) -> NDArray[np.float64] | None:
     """Return a draw from the law of `run_primal`, or None when rounding could exceed the tolerance."""
     # Equal rows have equal scores: keeping one of each leaves K without exact zeros in its spectrum.
-    distinct, place = np.unique(X, axis=0, return_inverse=True)
+    distinct, place, counts = np.unique(X, axis=0, return_inverse=True, return_counts=True)
     place = place.reshape(-1)
     gram = accumulate_gram(features, distinct)
     spectrum = decompose(gram.train, relative_threshold=0.0)
-    if not _is_faithful(gram, spectrum, len(X), model.outputs, kappa, clip_norm, rates, stds):
+    if not _is_faithful(gram, spectrum, len(X), model.outputs, int(counts.max()), kappa, clip_norm, rates, stds):
         return None
     n, k = len(X), model.outputs
     factor, K = spectrum.factor(), gram.train
@@ -243,23 +246,32 @@ def _run_dual(
 
 
 def _is_faithful(
-    gram: Gram, spectrum: Spectrum, n: int, outputs: int, kappa: int, clip_norm: float, rates: Array, stds: Array
+    gram: Gram,
+    spectrum: Spectrum,
+    n: int,
+    outputs: int,
+    repeats: int,
+    kappa: int,
+    clip_norm: float,
+    rates: Array,
+    stds: Array,
 ) -> bool:
-    """Whether rounding moves noise and sensitivity by at most DUAL_TOLERANCE (docs/proofs/dual-engine.md)."""
+    """Whether rounding stays within NOISE_TOLERANCE and DUAL_TOLERANCE: the bounds of docs/proofs/dual-engine.md."""
     K, U, values = gram.train, spectrum.vectors, spectrum.values
-    if len(values) < len(K) or not values[0] > 0 or not np.isfinite(K).all():
+    if len(values) < len(K) or not np.isfinite(K).all():
         return False
-    trace, m, steps = float(np.trace(K)), len(K), len(rates)
+    m, steps, trace = len(K), len(rates), float(np.trace(K))
     largest, smallest = float(values[-1]), float(values[0])
     gram_error = gram.chain * _UNIT * trace
     residual = float(np.linalg.norm(K @ U - U * values)) + gram_error
     skew = float(np.linalg.norm(U.T @ U - np.eye(m)))
-    orthogonality = 2 * residual / smallest + skew * math.sqrt(largest / smallest)
+    # Q = ΦᵀUΛ^{−1/2} has QᵀQ = I + E with ‖E‖_F at most:
+    departure = 2 * residual / smallest + skew * math.sqrt(largest / smallest)
     noise_size = math.sqrt(float(np.square(stds).sum())) * (math.sqrt(m * outputs) + _TAIL)
-    reach = float(rates.sum()) / n * clip_norm * math.sqrt(n * float(np.max(1 / np.diag(K))))
+    reach = float(rates.sum()) / n * clip_norm * repeats * math.sqrt(m / float(np.diag(K).min()))
     products = (gram_error + m * _UNIT * trace) * reach + m * _UNIT * math.sqrt(trace) * noise_size
-    inconsistent = (residual / math.sqrt(smallest) + orthogonality * math.sqrt(largest)) * noise_size
+    inconsistent = (residual / math.sqrt(smallest) + departure * math.sqrt(largest)) * noise_size
     sums = 2 * steps * _UNIT * (largest * reach + math.sqrt(largest) * noise_size)
-    # Factors are at most 2-Lipschitz in the scores: one record's exchange moves the others by this much in all.
-    spill = 2 * math.sqrt(trace * n / m) * math.sqrt(n / m) * (products + inconsistent + sums)
-    return orthogonality <= DUAL_TOLERANCE and spill <= DUAL_TOLERANCE * kappa * clip_norm / 2
+    # Factors are at most 2-Lipschitz in the scores: an error of the scores moves all records by this much together.
+    spill = 2 * repeats * math.sqrt(trace) * (products + inconsistent + sums)
+    return departure * math.sqrt(steps) <= NOISE_TOLERANCE and spill <= DUAL_TOLERANCE * kappa * clip_norm / 2

@@ -22,6 +22,10 @@ class FeatureMap(Protocol):
     def n_features(self) -> int:
         """Number of features p."""
 
+    @property
+    def exact_gram(self) -> bool:
+        """Whether sums of products of features are exact in float64."""
+
     def blocks(self, X: Array) -> Iterator[tuple[slice, Array]]:
         """Yield (columns, Φ[:, columns]) for all columns in turn, the same finite values in every pass."""
 
@@ -30,7 +34,7 @@ class FeatureMap(Protocol):
 class Gram:
     """K = ΦΦᵀ (n, n); Φ_test Φᵀ (m, n); the squared norms of the test features (m,).
 
-    `chain` is the longest chain of roundings that an entry of K passed through.
+    `chain` is the longest chain of roundings that an entry of K passed through, 0 if K is exact.
     """
 
     train: Array
@@ -85,7 +89,8 @@ def accumulate_gram(features: FeatureMap, X: Array, X_test: Array | None = None,
             right = np.ascontiguousarray(values[n:], dtype=dtype)
             cross += right @ left.T
             diagonal += np.einsum("ij,ij->i", right, right, dtype=np.float64)
-    return Gram(train, cross, diagonal, chain=width + count + 2)
+    chain = 0 if features.exact_gram and dtype == np.float64 else width + count + 2
+    return Gram(train, cross, diagonal, chain=chain)
 
 
 def decompose(K: Array, *, relative_threshold: float | None = None) -> Spectrum:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gratis.accounting.one_pass_rounding import inner_product_error, one_pass_radius
+from gratis.accounting.one_pass_rounding import inner_product_error, one_pass_radius, projection_interval
 from gratis.mechanisms.noise import NoiseSource
 from gratis.numerics.outward import UNIT_ROUNDOFF
 from gratis.specs.checks import check_count
@@ -106,13 +106,16 @@ class OnePassTrainer:
         size = self.n_features + bool(fit_intercept)
         for name in ("step_sizes", "clip_norms", "noise_stds"):
             # The rounding bound was proved for this range; it is far wider than any use.
-            if any(value != 0 and not 1e-50 <= value <= 1e50 for value in getattr(event, name).values):
+            values = np.array(getattr(event, name).values)
+            if np.any((values != 0) & ~((values >= 1e-50) & (values <= 1e50))):
                 raise GratisError(f"{name} must be 0 or lie between 1e-50 and 1e50")
         self._radius = one_pass_radius(event, size)
+        self._interval = projection_interval(event.batch_size)
         self._keep = 1 - (2 * inner_product_error(size) + 8 * UNIT_ROUNDOFF)
         self._steps, self._clips = _Lookup(event.step_sizes), _Lookup(event.clip_norms)
         self._stds = _Lookup(event.noise_stds)
-        self._noisy_left = self._stds.positive_entries(event.steps - 1)  # the last noise belongs to the release
+        self._last_step = event.steps - 1
+        self._noisy_left = self._stds.positive_entries(self._last_step)
         self._normals = np.empty((0, size))
         self._theta = np.zeros(size)
         self._pending = np.zeros(size)
@@ -149,7 +152,7 @@ class OnePassTrainer:
             )
         self._released = True
         self._theta += self._pending / self.event.batch_size  # of a last batch that is not full, else 0
-        parameters = self._noise.release(self._theta, float(self._stds.at(self.event.steps - 1)))
+        parameters = self._noise.release(self._theta, float(self._stds.at(self._last_step)))
         for array in (self._theta, self._pending, self._normals):
             array.fill(0.0)
         return parameters
@@ -157,23 +160,26 @@ class OnePassTrainer:
     def _advance(self, X: NDArray[Any], y: NDArray[Any]) -> None:
         labels = np.ascontiguousarray(y, dtype=np.float64)
         batch = self.event.batch_size
-        while X.shape[0]:
-            first = self._done // batch
-            steps = np.arange(first, (self._done + X.shape[0] - 1) // batch + 1)
-            stds = np.where(steps < self.event.steps - 1, self._stds.at(steps), 0.0)
+        first = self._done // batch
+        positions = np.arange(first, (self._done + X.shape[0] - 1) // batch + 1)
+        steps, clips, stds = (lookup.at(positions) for lookup in (self._steps, self._clips, self._stds))
+        stds[positions == self._last_step] = 0.0  # the last noise belongs to the release
+        row = 0
+        while True:
+            k = self._done // batch - first
             rows, used = one_pass_kernels.advance(
-                self._theta, self._pending, X, labels, self._done, batch, self._steps.at(steps),
-                self._clips.at(steps), stds, self._normals, self._radius, self._keep,
-                self.loss is OnePassLoss.LOGISTIC,
+                self._theta, self._pending, X[row:], labels[row:], self._done, batch, steps[k:], clips[k:], stds[k:],
+                self._normals, self._radius, self._interval, self._keep, self.loss is OnePassLoss.LOGISTIC,
             )  # fmt: skip
             self._normals = self._normals[used:]
             self._done += rows
-            X, labels = X[rows:], labels[rows:]
-            if X.shape[0]:
-                # Drawn in public portions, so that the result does not depend on how rows arrive.
-                count = min(self._noisy_left, max(1, _NORMALS_AT_ONCE // self._theta.size))
-                self._normals = self._noise.normal(1.0, (count, self._theta.size))
-                self._noisy_left -= count
+            row += rows
+            if row == X.shape[0]:
+                return
+            # Drawn in public portions, so that the result does not depend on how rows arrive.
+            count = min(self._noisy_left, max(1, _NORMALS_AT_ONCE // self._theta.size))
+            self._normals = self._noise.normal(1.0, (count, self._theta.size))
+            self._noisy_left -= count
 
     def _checked(self, X: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
         rows, labels = np.asarray(X), np.asarray(y)

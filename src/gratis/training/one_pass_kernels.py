@@ -13,8 +13,6 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from gratis.accounting.one_pass_rounding import PROJECT_EVERY
-
 __all__ = ["advance", "capped_step", "fused_products", "project"]
 
 # Squared norms outside this range have no reliable relative error: such rows count as invalid (or as x = 0).
@@ -102,6 +100,7 @@ def advance(
     stds: NDArray[np.float64],
     normals: NDArray[np.float64],
     radius: float,
+    project_every: int,
     keep: float,
     logistic: bool,
 ) -> tuple[int, int]:
@@ -142,6 +141,6 @@ def advance(
             for i in range(theta.shape[0]):
                 theta[i] += stds[k] * normals[used, i]
             used += 1
-        if noisy or (complete and (first_step + k + 1) % PROJECT_EVERY == 0):
+        if noisy or (complete and (first_step + k + 1) % project_every == 0):
             project(theta, radius)
     return X.shape[0], used

@@ -1,0 +1,191 @@
+"""Cost of a private step of 784–1000–10 on a full batch, against a plain torch step and Opacus' ghost clipping.
+
+    python benchmarks/networks.py [--quick] [--opacus /path/to/venv/bin/python] [--threads 2] [--repeats 7]
+
+Time: medians of interleaved repeats in one process; Opacus runs in its own environment (it is no dependency), in
+turns with plain steps there, so that both ratios are to the same plain step. Memory: peak resident size of a
+fresh process that does only that kind of step. Prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+WIDTHS = (784, 1000, 10)
+RATE = 0.1
+MICRO_BATCH = 2048
+
+
+def plain_network() -> Any:
+    return nn.Sequential(nn.Linear(784, 1000, bias=False), nn.ReLU(), nn.Linear(1000, 10, bias=False))
+
+
+def problem(n: int) -> tuple[Any, Any]:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(n, WIDTHS[0], generator=generator), torch.randint(WIDTHS[-1], (n,), generator=generator)
+
+
+def plain_step(n: int, micro_batch: int | None = None) -> Callable[[], None]:
+    X, y = problem(n)
+    network = plain_network()
+    optimiser = torch.optim.SGD(network.parameters(), lr=RATE)
+    size = micro_batch or n
+
+    def step() -> None:
+        optimiser.zero_grad()
+        for start in range(0, n, size):
+            rows = slice(start, start + size)
+            (nn.functional.cross_entropy(network(X[rows]), y[rows], reduction="sum") / n).backward()
+        optimiser.step()
+
+    return step
+
+
+def private_step(n: int) -> Callable[[], None]:
+    from gratis.accounting.network_descent import network_descent_event
+    from gratis.mechanisms.ghost_clipping import ClippedGradientSum
+    from gratis.mechanisms.noise import NoiseSource
+    from gratis.specs.neighbouring import Neighbouring
+
+    X, y = problem(n)
+    network = plain_network()
+    gradient = ClippedGradientSum(network, clip_norm=1.0, micro_batch=MICRO_BATCH)
+    std = network_descent_event(n, 75, mu=0.3, neighbouring=Neighbouring.REPLACE_ONE).noise_stds.values[0]
+    noise = NoiseSource.secure()
+    optimiser = torch.optim.SGD(network.parameters(), lr=RATE)
+
+    def step() -> None:
+        released = noise.release(gradient(X, y) / n, std)
+        for parameter, part in zip(gradient.parameters, gradient.split(released), strict=True):
+            parameter.grad = part
+        optimiser.step()
+
+    return step
+
+
+def opacus_step(n: int, micro_batch: int | None = None) -> Callable[[], None]:
+    from opacus import PrivacyEngine
+
+    X, y = problem(n)
+    network = plain_network()
+    optimiser = torch.optim.SGD(network.parameters(), lr=RATE)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, y), batch_size=n)
+    network, optimiser, criterion, _ = PrivacyEngine().make_private(
+        module=network,
+        optimizer=optimiser,
+        criterion=nn.CrossEntropyLoss(),
+        data_loader=loader,
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+        poisson_sampling=False,
+        grad_sample_mode="ghost",
+    )
+
+    size = micro_batch or n
+
+    def step() -> None:
+        optimiser.zero_grad()
+        for start in range(0, n, size):
+            rows = slice(start, start + size)
+            # Clipped sums add up until the step that is not skipped.
+            optimiser.signal_skip_step(do_skip=start + size < n)
+            criterion(network(X[rows]), y[rows]).backward()
+            optimiser.step()
+            optimiser.zero_grad()
+
+    return step
+
+
+KINDS: dict[str, Callable[[int], Callable[[], None]]] = {
+    "plain": plain_step,
+    "plain_micro": lambda n: plain_step(n, MICRO_BATCH),
+    "private": private_step,
+    "opacus": opacus_step,
+    "opacus_micro": lambda n: opacus_step(n, MICRO_BATCH),
+}
+
+
+def interleaved(kinds: list[str], n: int, repeats: int) -> dict[str, list[float]]:
+    steps = {kind: KINDS[kind](n) for kind in kinds}
+    for step in steps.values():
+        step()
+    times: dict[str, list[float]] = {kind: [] for kind in kinds}
+    for _ in range(repeats):
+        for kind, step in steps.items():
+            start = time.perf_counter()
+            step()
+            times[kind].append(time.perf_counter() - start)
+    return times
+
+
+def peak_megabytes(kind: str, n: int) -> float:
+    step = KINDS[kind](n)
+    step()
+    step()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def child(python: str, task: str, kinds: list[str], options: argparse.Namespace) -> Any:
+    command = [python, str(Path(__file__).resolve()), "--task", task, "--kinds", *kinds, "--n", str(options.n)]
+    command += ["--threads", str(options.threads), "--repeats", str(options.repeats)]
+    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(answer.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="n=10,000 instead of 50,000")
+    parser.add_argument("--opacus", help="python of an environment with torch and opacus")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--n", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--task", choices=["time", "memory"], help=argparse.SUPPRESS)
+    parser.add_argument("--kinds", nargs="+", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.n = options.n or (10_000 if options.quick else 50_000)
+    torch.set_num_threads(options.threads)
+    if options.task == "time":
+        print(json.dumps(interleaved(options.kinds, options.n, options.repeats)))
+        return
+    if options.task == "memory":
+        print(json.dumps(peak_megabytes(options.kinds[0], options.n)))
+        return
+    times = child(sys.executable, "time", ["plain", "plain_micro", "private"], options)
+    median = {kind: statistics.median(values) for kind, values in times.items()}
+    memory = {kind: child(sys.executable, "memory", [kind], options) for kind in ("plain", "plain_micro", "private")}
+    report: dict[str, Any] = {
+        "network": "784-1000-10",
+        "n": options.n,
+        "threads": options.threads,
+        "seconds_per_step": median,
+        "private_over_plain": median["private"] / median["plain"],
+        "private_over_plain_in_micro_batches": median["private"] / median["plain_micro"],
+        "peak_megabytes": memory,
+        "memory_private_over_plain": memory["private"] / memory["plain"],
+        "memory_private_over_plain_in_micro_batches": memory["private"] / memory["plain_micro"],
+    }
+    if options.opacus:
+        theirs = child(options.opacus, "time", ["plain", "opacus", "opacus_micro"], options)
+        seconds = {kind: statistics.median(values) for kind, values in theirs.items()}
+        report["opacus_seconds_per_step"] = seconds
+        # Its faster way of doing the same work counts.
+        report["opacus_over_plain"] = min(seconds["opacus"], seconds["opacus_micro"]) / seconds["plain"]
+        report["opacus_over_private"] = report["opacus_over_plain"] / report["private_over_plain"]
+        report["opacus_peak_megabytes"] = child(options.opacus, "memory", ["opacus"], options)
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()

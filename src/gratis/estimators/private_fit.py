@@ -1,0 +1,116 @@
+"""What every private estimator does around its training: budget, noise source, ledger, certificate."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any
+
+from gratis.accounting import issue_certificate
+from gratis.ledger import Ledger
+from gratis.mechanisms.noise import NoiseSource, noise_source
+from gratis.specs.budget import Budget
+from gratis.specs.certificates import Certificate, Selection
+from gratis.specs.errors import GratisError
+from gratis.specs.events import Event
+from gratis.specs.neighbouring import Neighbouring
+from gratis.specs.plans import Plan
+
+__all__ = ["PrivateFit", "Release"]
+
+
+class PrivateFit:
+    """Mixin with the parameters that every private estimator shares.
+
+    epsilon, delta : the budget, under `neighbouring` ("replace-one" or "zero-out").
+    ledger, dataset : path of a ledger file and the name of the data set's budget in it; the run is reserved there
+        before the data is touched.
+    noise_seed : refused unless `insecure_reproducible=True`; the certificate then says that nothing is protected.
+    """
+
+    epsilon: float
+    delta: float
+    neighbouring: str
+    ledger: str | None
+    dataset: str | None
+    noise_seed: int | None
+    insecure_reproducible: bool
+
+    def _budget(self) -> Budget:
+        return Budget(
+            epsilon=self.epsilon, delta=self.delta, neighbouring=Neighbouring.parse(self.neighbouring)
+        )
+
+    def _noise_source(self) -> NoiseSource:
+        return noise_source(self.noise_seed, insecure_reproducible=self.insecure_reproducible)
+
+    def _ledger(self) -> Ledger | None:
+        if (self.ledger is None) != (self.dataset is None):
+            raise GratisError("give both ledger (a file) and dataset (the name of its budget), or neither")
+        return None if self.ledger is None else Ledger.open(self.ledger)
+
+    def _choice(self, name: str, allowed: tuple[str, ...]) -> str:
+        value = getattr(self, name)
+        if value not in allowed:
+            raise GratisError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+        return str(value)
+
+
+class Release(AbstractContextManager["Release"]):
+    """From reservation to certificate: spent on entry, even if the process dies inside; certified on success.
+
+    >>> from gratis.specs.events import GaussianRelease
+    >>> event = GaussianRelease(sensitivity=1.0, noise_std=10.0, neighbouring="replace-one")
+    >>> with Release(event, Budget(mu=0.5), NoiseSource.secure()) as release:
+    ...     noisy = release.noise.release([0.0], event.noise_std)
+    >>> release.certificate.guarantee["within_budget"]
+    True
+    """
+
+    def __init__(
+        self,
+        event: Event,
+        budget: Budget,
+        noise: NoiseSource,
+        *,
+        ledger: Ledger | None = None,
+        dataset: str | None = None,
+        purpose: str = "training",
+        plan: Plan | None = None,
+        selection: Selection = Selection.NONE,
+        assumptions: tuple[str, ...] = (),
+    ) -> None:
+        self.event, self.budget, self.noise = event, budget, noise
+        self._ledger, self._dataset, self._purpose = ledger, dataset, purpose
+        self._plan, self._selection, self._assumptions = plan, selection, assumptions
+        self._reservation: Any = None
+        self._certificate: Certificate | None = None
+
+    @property
+    def certificate(self) -> Certificate:
+        """The certificate, once the block has ended well."""
+        if self._certificate is None:
+            raise GratisError("there is no certificate before the training has ended")
+        return self._certificate
+
+    def __enter__(self) -> Release:
+        if self._ledger is not None and self._dataset is not None:
+            self._reservation = self._ledger.reserve(self._dataset, self.event, purpose=self._purpose)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            return  # what was reserved stays spent
+        if self._ledger is not None and self._reservation is not None:
+            self._reservation = self._ledger.commit(self._reservation.id, self.event)
+        self._certificate = issue_certificate(
+            event=self.event,
+            budget=self.budget,
+            selection=self._selection,
+            randomness=self.noise.describe(),
+            assumptions=self._assumptions,
+            plan=None if self._plan is None else self._plan.to_json(),
+            ledger_entry=None if self._reservation is None else self._reservation.to_json(),
+        )

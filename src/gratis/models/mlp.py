@@ -1,0 +1,45 @@
+"""Multilayer perceptron of the papers: ReLU, no biases, He initialisation from a public seed. Needs the `nn` extra."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from gratis.specs.checks import check_count
+from gratis.specs.errors import GratisError
+
+__all__ = ["build_mlp"]
+
+
+def build_mlp(widths: Sequence[int], *, seed: int = 0) -> Any:
+    """Return Linear–ReLU–…–Linear without biases, weights N(0, 2/fan_in) (spec 6).
+
+    Parameters
+    ----------
+    widths : sequence of int
+        Inputs, hidden widths, outputs; (784, 1000, 10) has one hidden layer.
+    seed : int
+        Public: initial weights must not depend on the data, and whoever repeats the run may know them.
+
+    >>> network = build_mlp([784, 1000, 10])
+    >>> [tuple(p.shape) for p in network.parameters()]
+    [(1000, 784), (10, 1000)]
+    >>> torch.equal(network[0].weight, build_mlp([784, 1000, 10])[0].weight)
+    True
+    """
+    sizes = [check_count("a width", width) for width in widths]
+    if len(sizes) < 2:
+        raise GratisError("a network needs at least an input and an output width")
+    generator = torch.Generator().manual_seed(check_count("seed", seed, minimum=0))
+    layers: list[Any] = []
+    for inputs, outputs in itertools.pairwise(sizes):
+        layer = nn.utils.skip_init(nn.Linear, inputs, outputs, bias=False)
+        with torch.no_grad():
+            layer.weight.normal_(0.0, math.sqrt(2 / inputs), generator=generator)
+        layers += [layer, nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers[:-1])

@@ -1,0 +1,164 @@
+"""A twin of private training on random features: the same sizes, y = sign(uᵀx) on Gaussian rows, the dual engine."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gratis.models.kernels import infinite_width_diagonal, infinite_width_kernel
+from gratis.models.random_features import Activation, RandomFeatures, SquaredErrorModel
+from gratis.specs.checks import check_count
+from gratis.specs.events import FullBatchDescent
+from gratis.specs.neighbouring import Neighbouring
+from gratis.training.dual import simulate_dual
+from gratis.training.feature_descent import EngineChoice, choose_engine, feature_descent_event
+from gratis.training.gram import Gram, Spectrum, accumulate_gram, decompose
+
+__all__ = [
+    "SignTwin",
+    "draw_sign_twin",
+    "feature_second_moment",
+    "parse_activation",
+    "planned_engine",
+    "planned_event",
+    "shrunken",
+]
+
+Array = NDArray[Any]
+
+# Above this many features the p = ∞ kernel times p stands for ΦΦᵀ.
+WIDEST = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class SignTwin:
+    """One synthetic data set with its kernel: rows N(0, I_d), labels sign(uᵀx), 1000 test rows by default."""
+
+    n_inputs: int
+    n_features: int
+    gram: Gram
+    spectrum: Spectrum
+    y: Array
+    y_test: Array
+
+    @property
+    def largest_eigenvalue(self) -> float:
+        """λ_max of K."""
+        return float(self.spectrum.values[-1])
+
+    @property
+    def interpolant_loss(self) -> float:
+        """Test loss of θ*: the minimum-norm interpolant, or least squares for p < n."""
+        predictions = self.gram.cross @ self.spectrum.solve(self.y)
+        return float(np.square(predictions - self.y_test).mean())
+
+    def modes(self) -> dict[str, Any]:
+        """Return what the closed form without clipping needs (`theory.early_stopping.EarlyStopping`)."""
+        return {
+            "n_records": len(self.y),
+            "eigenvalues": self.spectrum.values,
+            "modes": self.spectrum.vectors.T @ self.y,
+            "projections": self.gram.cross @ self.spectrum.whitening(),
+            "test_diagonal": self.gram.test_diagonal,
+            "test_targets": self.y_test,
+        }
+
+    def losses(
+        self,
+        *,
+        steps: int,
+        learning_rates: Array,
+        clip_norms: Array,
+        noise_stds: Array,
+        n_seeds: int,
+        rng: np.random.Generator,
+        dtype: Any = np.float32,
+    ) -> NDArray[np.float64]:
+        """Return test losses (B, S) of B settings (each (B,)) with S noise seeds after `steps` steps."""
+        runs = simulate_dual(
+            self.gram,
+            self.spectrum,
+            SquaredErrorModel(),
+            self.y,
+            self.y_test,
+            steps=steps,
+            learning_rates=np.asarray(learning_rates)[None, :],
+            clip_norms=clip_norms,
+            noise_stds=np.asarray(noise_stds)[None, :],
+            n_seeds=n_seeds,
+            rng=rng,
+            dtype=dtype,
+        )
+        return np.asarray(runs.test_losses[-1])
+
+
+def draw_sign_twin(
+    n_records: int,
+    n_inputs: int,
+    n_features: int,
+    activation: Activation,
+    *,
+    rng: np.random.Generator,
+    n_test: int = 1000,
+    widest: int = WIDEST,
+) -> SignTwin:
+    """Draw the data, the features and the Gram matrix of one twin.
+
+    >>> twin = draw_sign_twin(60, 5, 400, Activation.parse("tanh"), rng=np.random.default_rng(0), n_test=50)
+    >>> 0 < twin.interpolant_loss < 3
+    True
+    """
+    n, d = check_count("n_records", n_records), check_count("n_inputs", n_inputs)
+    p = check_count("n_features", n_features)
+    direction = rng.standard_normal(d)
+    X, X_test = rng.standard_normal((n, d)), rng.standard_normal((n_test, d))
+    if p > widest:
+        gram = Gram(
+            p * infinite_width_kernel(X, X, activation),
+            p * infinite_width_kernel(X_test, X, activation),
+            p * infinite_width_diagonal(X_test, activation),
+        )
+    else:
+        features = RandomFeatures(n_inputs=d, n_features=p, activation=activation, seed=int(rng.integers(2**62)))
+        gram = accumulate_gram(features, X, X_test)
+    return SignTwin(d, p, gram, decompose(gram.train), np.sign(X @ direction), np.sign(X_test @ direction))
+
+
+def parse_activation(value: Any) -> Activation:
+    """Read an activation from its name or a function."""
+    return Activation.parse(value)
+
+
+def feature_second_moment(activation: Activation) -> float:
+    """Return E φ(g)², g ~ N(0, 1): ‖φ(Vx)‖² ≈ p times it when ‖x‖² ≈ d.
+
+    >>> feature_second_moment(Activation.parse("relu"))
+    0.5
+    """
+    return float(infinite_width_diagonal(np.ones((1, 1)), activation)[0])
+
+
+def planned_event(
+    n_records: int, n_features: int, steps: int, *, mu: float, neighbouring: Neighbouring
+) -> FullBatchDescent:
+    """Return the event that training with one output will cause."""
+    return feature_descent_event(n_records, n_features, 1, steps, mu=mu, neighbouring=neighbouring)
+
+
+def planned_engine(n_records: int, n_inputs: int, n_features: int, steps: int) -> EngineChoice:
+    """Return the engine that training will use."""
+    return choose_engine(n_records, n_features, steps, n_inputs=n_inputs)
+
+
+def shrunken(n_records: int, n_inputs: int, n_features: int, most_records: int) -> tuple[int, int, int]:
+    """Return (n′, d′, p′) with the same d/n and p/n and n′ ≤ most_records.
+
+    >>> shrunken(20_000, 1000, 10**6, 2000)
+    (2000, 100, 100000)
+    """
+    factor = min(1.0, most_records / n_records)
+    return tuple(max(1, math.floor(size * factor + 0.5)) for size in (n_records, n_inputs, n_features))  # type: ignore[return-value]

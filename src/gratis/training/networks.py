@@ -1,0 +1,233 @@
+"""Private training of torch networks: full batch (exact GDP) and Poisson-subsampled (PLD). Needs the `nn` extra."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from gratis.mechanisms.ghost_clipping import ClippedGradientSum, Loss, cross_entropy
+from gratis.mechanisms.noise import NoiseSource
+from gratis.numerics.network_rounding import network_rounding_inflation
+from gratis.specs.checks import check_count, check_positive
+from gratis.specs.errors import GratisError
+from gratis.specs.events import FullBatchDescent, PoissonSubsampledGaussian
+from gratis.training.poisson_sampling import PoissonSampling
+
+__all__ = ["NetworkResult", "falling_rates", "train_full_batch", "train_poisson"]
+
+Optimiser = Callable[[list[Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkResult:
+    """What private training released: the module with its new parameters, and the event that pays for them."""
+
+    module: Any
+    event: FullBatchDescent | PoissonSubsampledGaussian
+
+
+def falling_rates(mean_rate: float, steps: int) -> NDArray[np.float64]:
+    """Learning rates that fall linearly to 0 with the given mean: η_t = 2η̄(1 − (t−½)/T).
+
+    >>> falling_rates(2.0, 4).tolist()
+    [3.5, 2.5, 1.5, 0.5]
+    """
+    mean_rate, steps = check_positive("mean_rate", mean_rate), check_count("steps", steps)
+    return 2 * mean_rate * (1 - (np.arange(steps) + 0.5) / steps)
+
+
+def train_full_batch(
+    module: Any,
+    X: Any,
+    y: Any,
+    *,
+    event: FullBatchDescent,
+    clip_norm: float,
+    learning_rates: ArrayLike,
+    noise: NoiseSource,
+    loss: Loss = cross_entropy,
+    optimiser: Optimiser | None = None,
+    average: bool = False,
+    micro_batch: int = 2048,
+    progress: bool = False,
+) -> NetworkResult:
+    """Train in place: T steps with G_t = C·[(1/n)Σ clip₁(gᵢ/C) + s·N(0, I)], θ_t = θ_{t−1} − η_t·G_t.
+
+    **Guarantee**: all T noised gradients, hence all iterates and anything made of them (momentum, Adam, averages),
+    satisfy what `accounting.account(event)` proves under the event's relation, if X and y hold one record a row made
+    by a public map, and clip norm, learning rates and initial weights do not depend on the private data. Noise follows
+    the rate: it is added to the gradient. Nothing is spent, and no private value is read, before all checks passed.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        See `ClippedGradientSum` for what is understood.
+    X, y : arrays or tensors
+        Records along the first dimension; float32 saves a conversion in every step.
+    event : FullBatchDescent
+        From a plan, or `accounting.network_descent.network_descent_event`; fixes T and s.
+    clip_norm : float
+        C.
+    learning_rates : float or (T,)
+        η.
+    noise : NoiseSource
+        Where the noise comes from; `NoiseSource.secure()` for a release.
+    loss : callable
+        (outputs, targets) → (m,) losses.
+    optimiser : callable, optional
+        Makes a torch optimiser from the list of parameters, e.g. `partial(torch.optim.Adam, lr=1)`; its rate is set
+        to η_t before every step. Plain descent when left out.
+    average : bool
+        Mean of the last ⌈T/2⌉ iterates instead of the last one.
+    micro_batch : int
+        Records in one forward pass: bounds the memory.
+    progress : bool
+        Show a bar with step and share of the budget; never a loss.
+
+    >>> from gratis.accounting.network_descent import network_descent_event
+    >>> from gratis.specs.neighbouring import Neighbouring
+    >>> X = np.random.default_rng(0).standard_normal((500, 2)).astype(np.float32)
+    >>> event = network_descent_event(500, 20, mu=20.0, neighbouring=Neighbouring.ZERO_OUT)
+    >>> run = train_full_batch(torch.nn.Linear(2, 2), X, (X[:, 0] > 0).astype(int), event=event, clip_norm=1.0,
+    ...                        learning_rates=2.0, noise=NoiseSource.insecure(0))
+    >>> bool((run.module(torch.from_numpy(X)).argmax(1).numpy() == (X[:, 0] > 0)).mean() > 0.9)
+    True
+    """
+    gradient = ClippedGradientSum(module, loss, clip_norm=clip_norm, micro_batch=micro_batch)
+    rates = _rates(learning_rates, event.steps)
+    n = _same_length(X, y)
+    if n != event.n_records:
+        raise GratisError(f"the event was made for {event.n_records} records; make one for the number in X")
+    units = event.learning_rates.array() * event.clip_norm
+    if not units.min() > 0:
+        raise GratisError("the event must have a positive learning rate in every step")
+    _check_inflation(event.rounding_inflation, n, event)
+    stds = event.noise_stds.array() / units
+    gradient.check(X, y)
+
+    def released() -> Iterator[NDArray[np.float64]]:
+        for std in stds:
+            yield gradient.clip_norm * noise.release(gradient(X, y) / (n * gradient.clip_norm), float(std))
+
+    _descend(gradient, released(), rates, optimiser, average, progress)
+    return NetworkResult(module, event)
+
+
+def train_poisson(
+    module: Any,
+    X: Any,
+    y: Any,
+    *,
+    sampling: PoissonSampling,
+    clip_norm: float,
+    learning_rates: ArrayLike,
+    noise: NoiseSource,
+    loss: Loss = cross_entropy,
+    optimiser: Optimiser | None = None,
+    average: bool = False,
+    micro_batch: int = 2048,
+    progress: bool = False,
+) -> NetworkResult:
+    """Train in place by DP-SGD: G_t = [Σ_{i in batch t} clip_C(gᵢ) + σC·r·N(0, I)]/(qn), θ_t = θ_{t−1} − η_t·G_t.
+
+    **Guarantee**: as `train_full_batch`, with `sampling.event` accounted by its privacy loss distribution. Batches come
+    from `sampling` with the noise source's secret randomness; r is the rounding inflation, so that σ stays the
+    event's noise multiplier. Sums are divided by the expected batch size, which is public, never by the realised one.
+
+    >>> event = PoissonSubsampledGaussian(sampling_rate=0.2, noise_multiplier=0.5, steps=60, neighbouring="zero-out")
+    >>> X = np.random.default_rng(0).standard_normal((500, 2)).astype(np.float32)
+    >>> run = train_poisson(torch.nn.Linear(2, 2), X, (X[:, 0] > 0).astype(int), sampling=PoissonSampling(500, event),
+    ...                     clip_norm=1.0, learning_rates=1.0, noise=NoiseSource.insecure(0), average=True)
+    >>> bool((run.module(torch.from_numpy(X)).argmax(1).numpy() == (X[:, 0] > 0)).mean() > 0.9)
+    True
+    """
+    gradient = ClippedGradientSum(module, loss, clip_norm=clip_norm, micro_batch=micro_batch)
+    event = sampling.event
+    rates = _rates(learning_rates, event.steps)
+    if _same_length(X, y) != sampling.n_records:
+        raise GratisError(f"the sampling was made for {sampling.n_records} records; make one for the number in X")
+    kappa = event.neighbouring.sensitivity_factor
+    std = event.noise_multiplier * network_rounding_inflation(sampling.n_records, sensitivity=kappa)
+    scale = gradient.clip_norm / sampling.expected_batch_size
+    gradient.check(X, y)
+
+    def released() -> Iterator[NDArray[np.float64]]:
+        for rows in sampling.batches(noise):
+            yield scale * noise.release(gradient(X, y, rows) / gradient.clip_norm, std)
+
+    _descend(gradient, released(), rates, optimiser, average, progress)
+    return NetworkResult(module, event)
+
+
+def _descend(
+    gradient: ClippedGradientSum,
+    released: Iterable[NDArray[np.float64]],
+    rates: NDArray[np.float64],
+    optimiser: Optimiser | None,
+    average: bool,
+    progress: bool,
+) -> None:
+    """Walk along released gradients: everything here is post-processing."""
+    parameters = gradient.parameters
+    stepper = torch.optim.SGD(parameters, lr=1.0) if optimiser is None else optimiser(parameters)
+    kept = (len(rates) + 1) // 2
+    totals = [torch.zeros_like(p, dtype=torch.float64) for p in parameters] if average else []
+    for step, (rate, noised) in enumerate(zip(rates, _watched(released, len(rates), progress), strict=True)):
+        for parameter, part in zip(parameters, gradient.split(noised), strict=True):
+            parameter.grad = part
+        for group in stepper.param_groups:
+            group["lr"] = float(rate)
+        stepper.step()
+        if average and step >= len(rates) - kept:
+            for total, parameter in zip(totals, parameters, strict=True):
+                total += parameter.detach()
+    for parameter in parameters:
+        parameter.grad = None
+    with torch.no_grad():
+        for total, parameter in zip(totals, parameters, strict=False):
+            parameter.copy_(total / kept)
+
+
+def _watched(items: Iterable[Any], steps: int, show: bool) -> Iterator[Any]:
+    if not show:
+        yield from items
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("private step"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TextColumn("budget {task.percentage:.0f} %"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns) as bar:
+        task = bar.add_task("", total=steps)
+        for item in items:
+            yield item
+            bar.advance(task)
+
+
+def _rates(learning_rates: ArrayLike, steps: int) -> NDArray[np.float64]:
+    rates = np.asarray(learning_rates, dtype=np.float64)
+    if rates.shape not in ((), (steps,)) or not np.all(np.isfinite(rates) & (rates >= 0)):
+        raise GratisError(
+            f"learning_rates must be one finite non-negative number, or one for each of the {steps} steps"
+        )
+    return np.broadcast_to(rates, (steps,))
+
+
+def _same_length(X: Any, y: Any) -> int:
+    if len(X) != len(y) or len(X) == 0:
+        raise GratisError("X and y must have the same positive number of records")
+    return len(X)
+
+
+def _check_inflation(found: float, n: int, event: FullBatchDescent) -> None:
+    if found < network_rounding_inflation(n, sensitivity=event.neighbouring.sensitivity_factor):
+        raise GratisError("the event's rounding_inflation is too small for networks; use network_descent_event")
