@@ -17,6 +17,7 @@ _LAZY = {
     "Ledger": "gratis.ledger",
     "DPLinearRegression": "gratis.estimators",
     "DPLogisticRegression": "gratis.estimators",
+    "PublicScales": "gratis.estimators",
 }
 
 __all__ = list(_LAZY)

@@ -185,6 +185,34 @@ def test_sensitivity_on_neighbours(name: str, kappa: int) -> None:
     assert max(moves) > 0.3 * clip_norm, "the neighbours must move the sum, or the test shows nothing"
 
 
+def test_sensitivity_of_a_large_float32_sum() -> None:
+    """Thousands of aligned float32 terms: the exchanged record moves the sum by 2C, rounding adds next to nothing."""
+    torch.manual_seed(0)
+    module = nn.Linear(40, 2, bias=False)
+    X, y = torch.rand(6000, 40) + 1, torch.zeros(6000, dtype=torch.long)
+    gradient = ClippedGradientSum(module, clip_norm=0.01)
+    base = gradient(X, y)
+    assert np.linalg.norm(base) > 0.9 * 6000 * 0.01
+    for record in (0, 700, 5999):
+        labels = y.clone()
+        labels[record] = 1
+        moved = np.linalg.norm(gradient(X, labels) - base) / 0.01
+        assert 1.99 < moved <= 2 * network_rounding_inflation(6000, sensitivity=2)
+
+
+@pytest.mark.parametrize("value", [1e3, -1e30, np.nan])
+def test_a_void_record_does_not_change_a_bit_of_the_others(value: float) -> None:
+    """The rounding bound rests on this: what other records add does not depend on this record's values."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(50, 64), nn.ReLU(), nn.Linear(64, 3))
+    X, y = torch.randn(1200, 50), torch.randint(3, (1200,))
+    y[5] = -1
+    gradient = ClippedGradientSum(module, clip_norm=0.3)
+    base = gradient(X, y)
+    X[5] = value
+    assert np.array_equal(gradient(X, y), base)
+
+
 def test_without_clipping_the_same_neighbours_break_the_bound() -> None:
     """Negative control: the test above would notice a missing clip."""
     module, inputs, targets = build("mlp")
@@ -236,6 +264,13 @@ def test_tiny_inputs_with_huge_weights_are_still_clipped() -> None:
     assert moved <= 1e-3
 
 
+@pytest.mark.parametrize("size", [1e15, 1e18, 1e19, 1e25])
+def test_enormous_gradients_are_clipped_or_add_nothing(size: float) -> None:
+    module = nn.Linear(4, 1, bias=False)
+    gradient = ClippedGradientSum(module, lambda out, y: size * out[:, 0], clip_norm=0.1)
+    assert np.linalg.norm(gradient(torch.full((1, 4), size), torch.zeros(1))) <= 0.1 * (1 + 1e-6)
+
+
 def test_float32_sums_stay_inside_the_inflation() -> None:
     torch.manual_seed(0)
     module = nn.Linear(30, 4)
@@ -245,6 +280,17 @@ def test_float32_sums_stay_inside_the_inflation() -> None:
     allowed = 2.0 * (network_rounding_inflation(3000, sensitivity=2.0) - 1)
     # Forward errors are not part of the bound, so the comparison is of orders: far inside, and not zero.
     assert 0 < np.linalg.norm(single - exact) < allowed
+
+
+class Weak(nn.Module):
+    """The weight outside its layer matters little in all, but it is wholly missed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.other = nn.Linear(6, 3), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.layer(x) + 1e-3 * torch.nn.functional.linear(x, self.other.weight)
 
 
 class Functional(nn.Module):
@@ -303,7 +349,15 @@ class InPlace(nn.Module):
 
 @pytest.mark.parametrize(
     ("module", "shape"),
-    [(Functional, (6,)), (Mixing, (6,)), (Transposed, (2, 3)), (Transposed, (3, 3)), (Counting, (6,)), (InPlace, (6,))],
+    [
+        (Weak, (6,)),
+        (Functional, (6,)),
+        (Mixing, (6,)),
+        (Transposed, (2, 3)),
+        (Transposed, (3, 3)),
+        (Counting, (6,)),
+        (InPlace, (6,)),
+    ],
 )
 def test_modules_that_are_not_understood_are_refused(module, shape) -> None:
     gradient = ClippedGradientSum(module(), clip_norm=1.0)
@@ -331,6 +385,12 @@ def test_refusals_come_at_once(module, words: str) -> None:
 def test_batch_norm_in_evaluation_mode_is_a_record_wise_map() -> None:
     module = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)).eval()
     ClippedGradientSum(module, clip_norm=1.0).check(torch.zeros(4, 6), torch.zeros(4, dtype=torch.long))
+
+
+@pytest.mark.parametrize("clip_norm", [0.0, -1.0, 1e-13, 1e13, float("inf"), float("nan")])
+def test_clip_norms_that_float32_cannot_hold_are_refused(clip_norm: float) -> None:
+    with pytest.raises(GratisError, match="clip_norm"):
+        ClippedGradientSum(nn.Linear(6, 3), clip_norm=clip_norm)
 
 
 def test_a_mean_loss_is_refused() -> None:

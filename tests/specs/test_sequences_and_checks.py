@@ -26,7 +26,9 @@ def test_runs_are_the_sequence_they_were_made_from(values: list[float]) -> None:
     assert runs.ends()[-1] == len(values)
 
 
-@pytest.mark.parametrize("data", [[], [[1.0]], [[1.0, 0]], [[-1.0, 2]], [["x", 2]], [[float("nan"), 1]], 3, [[1.0, 1.5]]])
+@pytest.mark.parametrize(
+    "data", [[], [[1.0]], [[1.0, 0]], [[-1.0, 2]], [["x", 2]], [[float("nan"), 1]], 3, [[1.0, 1.5]]]
+)
 def test_malformed_runs(data: object) -> None:
     with pytest.raises(GratisError):
         Runs.from_json(data)

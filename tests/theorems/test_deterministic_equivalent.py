@@ -19,7 +19,9 @@ from gratis.theory.spectra import parse_spectrum
 RHO, NOISE = 0.5, 0.25
 
 
-def compare(schedule: Schedule, spectrum_name: str, d: int, runs: int, gamma: float, seed: int) -> tuple[float, float, float]:
+def compare(
+    schedule: Schedule, spectrum_name: str, d: int, runs: int, gamma: float, seed: int
+) -> tuple[float, float, float]:
     """Predicted final risk, simulated mean, standard error."""
     spectrum = parse_spectrum(spectrum_name)
     n = round(d / gamma)

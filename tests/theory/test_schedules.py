@@ -28,7 +28,7 @@ def schedules(draw):
     return StepwiseSchedule(times, tuple(p / 2 for p in products[1:]), (2.0,) * (count - 1))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(schedules())
 def test_products_never_increase(schedule):
     report = schedule.monotonicity()
@@ -41,7 +41,7 @@ def test_products_never_increase(schedule):
     np.testing.assert_allclose(schedule.rate(times) * schedule.clip(times), products, rtol=1e-12)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(schedules(), st.integers(1, 5000), st.integers(1, 300), st.sampled_from([7, 64, 1024]))
 def test_blocks_keep_the_plan(schedule, n_records, dimension, max_blocks):
     blocks = schedule.sequences(n_records, dimension=dimension, max_blocks=max_blocks)
@@ -56,8 +56,7 @@ def test_blocks_keep_the_plan(schedule, n_records, dimension, max_blocks):
     block = np.repeat(np.arange(len(blocks.lengths)), blocks.lengths)
     scale = np.sqrt(dimension) / n_records
     assert np.all(products[block] <= schedule.product(rows) * scale * (1 + 1e-9))
-    if not isinstance(schedule, StepwiseSchedule) and max_blocks >= 64:
-        assert np.all(blocks.step_sizes[block] * n_records <= schedule.rate(rows) * (1 + 1e-9))
+    assert np.all(blocks.step_sizes[block] * n_records <= schedule.rate(rows) * (1 + 1e-9))
     replay = StepwiseSchedule.from_blocks(blocks)
     assert replay.is_non_increasing
     np.testing.assert_allclose(replay.product(blocks.edges[:-1]), products / scale, rtol=1e-9)

@@ -143,6 +143,21 @@ def test_micro_batches_bound_what_is_held_at_once() -> None:
     assert max(seen) == 9
 
 
+def test_lists_read_only_and_reversed_arrays_are_read() -> None:
+    def run(records, labels) -> np.ndarray:
+        module = build_mlp([8, 3], seed=2)
+        noise = NoiseSource.insecure(1)
+        train_full_batch(
+            module, records, labels, event=event_of(1, 0.1), clip_norm=1.0, learning_rates=0.5, noise=noise
+        )
+        return flat(module)
+
+    frozen = X.copy()
+    frozen.flags.writeable = False
+    for records, labels in ((X.tolist(), Y.tolist()), (frozen, Y), (X[::-1], Y[::-1]), (torch.from_numpy(X), Y)):
+        np.testing.assert_allclose(run(records, labels), run(X, Y), atol=1e-6)
+
+
 SAMPLING = PoissonSampling(
     400, PoissonSubsampledGaussian(sampling_rate=0.1, noise_multiplier=1.0, steps=500, neighbouring="replace-one")
 )

@@ -6,16 +6,17 @@ A lower bound above the proved upper bound is an alarm: the proof, or the progra
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv, ndtri
+from scipy.special import ndtri
 
 from gratis.accounting import account, gdp_epsilon_upper_bound
-from gratis.specs.checks import check_count, check_delta
+from gratis.audits.bounds import binomial_upper_bound, binomial_upper_bounds, normal_shift_lower_bound
+from gratis.audits.runs import Progress, Trainer, discriminant, run_trainings
+from gratis.specs.checks import check_count, check_delta, check_non_negative
 from gratis.specs.errors import GratisError
 from gratis.specs.events import Event
 from gratis.specs.guarantees import GDPGuarantee
@@ -23,18 +24,31 @@ from gratis.specs.predictions import Estimate
 
 __all__ = ["Audit", "audit_scores", "audit_trainer", "binomial_upper_bound"]
 
-Trainer = Callable[[int], NDArray[np.float64]]
+Array = NDArray[np.float64]
+
+# Share of the runs that choose direction and threshold; they are not judged.
+_CALIBRATION = 0.2
+# Share of the allowed error that the bound on μ takes; the rest is for the bound on ε in the tails.
+_ERROR_FOR_MU = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The outcome: lower bounds on μ and on ε at δ, the proved values, and the verdict."""
+    """The outcome: lower bounds on μ and on ε at δ, the proved values, and the verdict.
+
+    `mu` (through the Gaussian trade-off curve, as the proof claims it) and `epsilon` (of (ε, δ)-DP, nothing else
+    used) assume nothing about the outputs and hold together with their confidence; the alarm uses these two.
+    `mu_if_normal` is sharper and assumes scores with normal laws of equal variance: it shows tightness, it alarms
+    nobody.
+    """
 
     mu: Estimate
     epsilon: Estimate
+    mu_if_normal: Estimate
     proved_mu: float
     proved_epsilon: float
     delta: float
+    scores: tuple[Array, Array] = field(repr=False, compare=False)
 
     @property
     def alarm(self) -> bool:
@@ -42,12 +56,33 @@ class Audit:
         return self.mu.low > self.proved_mu or self.epsilon.low > self.proved_epsilon
 
     @property
+    def epsilon_by_curve(self) -> float:
+        """ε at δ of the μ that was shown: a mechanism with this Gaussian curve leaks at least so much."""
+        return gdp_epsilon_upper_bound(mu=self.mu.low, delta=self.delta) if self.mu.low > 0 else 0.0
+
+    @property
+    def tightness(self) -> float:
+        """Audited over proved ε, both through the Gaussian curve; close to 1 where the proof is tight."""
+        return self.epsilon_by_curve / self.proved_epsilon if 0 < self.proved_epsilon < math.inf else 0.0
+
+    @property
     def verdict(self) -> str:
         """One sentence."""
-        seen = f"audited mu ≥ {self.mu.low:.3g} (proved ≤ {self.proved_mu:.3g}), {self.mu.confidence:.0%} confidence"
+        seen = (
+            f"audited mu ≥ {self.mu.low:.3g} (proved ≤ {self.proved_mu:.3g}), that is epsilon ≥ "
+            f"{self.epsilon_by_curve:.3g} (proved ≤ {self.proved_epsilon:.3g}) at delta {self.delta:g}, "
+            f"{self.mu.confidence:.0%} confidence, {self.mu.samples} trainings"
+        )
         if self.alarm:
             return f"ALARM: the attack does better than the proof allows; {seen}"
         return f"consistent with the proof; {seen}"
+
+    def roc(self) -> tuple[Array, Array]:
+        """Return false positive and true positive rates over all thresholds, for a picture."""
+        without, with_record = self.scores
+        thresholds = np.unique(np.concatenate(self.scores))[::-1]
+        rates = [1 - np.searchsorted(np.sort(s), thresholds, side="left") / len(s) for s in (without, with_record)]
+        return np.append(0.0, rates[0]), np.append(0.0, rates[1])
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -56,29 +91,18 @@ class Audit:
             "verdict": self.verdict,
             "mu": self.mu.to_json(),
             "epsilon": self.epsilon.to_json(),
+            "mu_if_normal": self.mu_if_normal.to_json(),
+            "epsilon_by_curve": self.epsilon_by_curve,
+            "tightness": self.tightness,
             "proved_mu": self.proved_mu,
             "proved_epsilon": self.proved_epsilon,
             "delta": self.delta,
         }
 
 
-def binomial_upper_bound(successes: int, trials: int, *, confidence: float) -> float:
-    """Clopper–Pearson upper bound on a probability, one-sided.
-
-    >>> round(binomial_upper_bound(0, 100, confidence=0.95), 4)
-    0.0295
-    """
-    return float(_upper_bounds(np.array([successes]), trials, confidence)[0])
-
-
-def _upper_bounds(successes: NDArray[np.int64], trials: int, confidence: float) -> NDArray[np.float64]:
-    failures = np.maximum(trials - successes, 1)  # all successes: the bound is 1, whatever the formula says
-    return np.where(successes >= trials, 1.0, betaincinv(successes + 1, failures, confidence))
-
-
 def audit_scores(
-    without: NDArray[np.float64],
-    with_record: NDArray[np.float64],
+    without: Array,
+    with_record: Array,
     *,
     proved_mu: float,
     delta: float = 1e-5,
@@ -86,60 +110,87 @@ def audit_scores(
 ) -> Audit:
     """Lower bounds from two samples of scores, larger meaning "the record was there".
 
-    The threshold is chosen on the first half of the runs and judged on the second, so that the choice costs no
-    confidence: with α̂, β̂ the Clopper–Pearson upper bounds on the two error rates (each at (1 + confidence)/2),
-    every μ-GDP output obeys β ≥ Φ(Φ⁻¹(1 − α) − μ), hence μ ≥ Φ⁻¹(1 − α̂) − Φ⁻¹(β̂); the same for the roles exchanged
-    gives ε ≥ ln((1 − δ − β̂)/α̂).
+    Thresholds are chosen on the first fifth of the runs and judged on the rest, so that the choice costs no
+    confidence. Every test of a μ-GDP output has error rates with α + β ≥ 2Φ(−μ/2), so an upper bound e on
+    (α + β)/2, Clopper–Pearson on all errors at once, gives μ ≥ −2Φ⁻¹(e). Every test of an (ε, δ)-DP output
+    has 1 − β ≤ e^ε·α + δ, so ε ≥ ln((1 − δ − β̂)/α̂), and the same with the roles exchanged. The bounds on μ and ε
+    share the error, four to one, and hold together with probability `confidence`.
+
+    >>> rng = np.random.default_rng(0)
+    >>> audit = audit_scores(rng.standard_normal(2000), 1 + rng.standard_normal(2000), proved_mu=1.0)
+    >>> audit.alarm, 0.8 < audit.mu.low <= 1
+    (False, True)
     """
     check_delta(delta)
+    proved_mu = check_non_negative("proved_mu", proved_mu, allow_infinite=True)
     if not 0 < confidence < 1:
         raise GratisError(f"confidence must lie strictly between 0 and 1, got {confidence}")
     trials = min(len(without), len(with_record))
-    least = math.ceil(math.log(2 / (1 - confidence)) * 4)
+    least = math.ceil(8 * math.log(4 / (1 - confidence)))
     if trials < least:
         raise GratisError(f"{trials} runs are too few for {confidence:.0%} confidence: run at least {least}")
-    half = trials // 2
-    first = (np.sort(without[:half]), np.sort(with_record[:half]))
-    second = (without[half:trials], with_record[half:trials])
-    each = (1 + confidence) / 2
-    # Candidates are compared by bounds that hold for all of them at once (union bound), so that a threshold in the
-    # tails, whose few counts were lucky, does not win.
-    strict = 1 - (1 - each) / (4 * half)
-    candidates = np.unique(np.concatenate(first))
-    alpha = _upper_bounds(half - np.searchsorted(first[0], candidates, side="left"), half, strict)
-    beta = _upper_bounds(np.searchsorted(first[1], candidates, side="left"), half, strict)
-
-    def judged(score: NDArray[np.float64]) -> tuple[float, float]:
-        threshold = candidates[int(np.argmax(score))]
-        false_alarms, misses = int(np.sum(second[0] >= threshold)), int(np.sum(second[1] < threshold))
-        size = trials - half
-        return (
-            binomial_upper_bound(false_alarms, size, confidence=each),
-            binomial_upper_bound(misses, size, confidence=each),
-        )
-
-    alpha_up, beta_up = judged(-ndtri(alpha) - ndtri(beta))
-    mu_low = max(0.0, float(-ndtri(alpha_up) - ndtri(beta_up)))
-    alpha_up, beta_up = judged(np.log(np.maximum(1 - delta - beta, 1e-300)) - np.log(alpha))
-    epsilon_low = max(0.0, math.log((1 - delta - beta_up) / alpha_up)) if beta_up < 1 - delta else 0.0
-    # A μ-GDP lower bound is an ε lower bound as well, and for Gaussian outputs by far the sharper one.
-    by_curve = gdp_epsilon_upper_bound(mu=mu_low, delta=delta) if mu_low > 0 else 0.0
-    pooled = np.sqrt((np.var(without) + np.var(with_record)) / 2)
-    point = float(abs(np.mean(with_record) - np.mean(without)) / pooled) if pooled > 0 else 0.0
+    first = int(_CALIBRATION * trials)
+    chosen = (np.sort(without[:first]), np.sort(with_record[:first]))
+    judged = (np.asarray(without[first:trials]), np.asarray(with_record[first:trials]))
+    error = 1 - confidence
+    mu_low = _gaussian_bound(chosen, judged, 1 - _ERROR_FOR_MU * error)
+    mirrored = (-chosen[1][::-1], -chosen[0][::-1]), (-judged[1], -judged[0])
+    side = 1 - (1 - _ERROR_FOR_MU) * error / 2
+    epsilon_low = max(_tail_bound(chosen, judged, delta, side), _tail_bound(*mirrored, delta, side))
+    shift, shift_low = normal_shift_lower_bound(np.asarray(without), np.asarray(with_record), confidence)
     common: dict[str, Any] = {"confidence": confidence, "samples": 2 * trials, "high": math.inf}
+    curve = gdp_epsilon_upper_bound
     return Audit(
-        mu=Estimate(quantity="mu", value=point, low=mu_low, method="Gaussian trade-off, Clopper–Pearson", **common),
+        mu=Estimate(quantity="mu", value=shift, low=mu_low, method="Gaussian trade-off, Clopper–Pearson", **common),
         epsilon=Estimate(
             quantity="epsilon",
-            value=gdp_epsilon_upper_bound(mu=point, delta=delta) if point > 0 else 0.0,
+            value=curve(mu=shift, delta=delta) if 0 < shift < math.inf else shift,
             low=epsilon_low,
-            method=f"Clopper–Pearson at delta={delta:g}; through the Gaussian curve {by_curve:.4g}",
+            method=f"Clopper–Pearson at delta={delta:g}",
             **common,
         ),
+        mu_if_normal=Estimate(
+            quantity="mu", value=shift, low=shift_low, method="non-central t; assumes normal scores", **common
+        ),
         proved_mu=proved_mu,
-        proved_epsilon=gdp_epsilon_upper_bound(mu=proved_mu, delta=delta),
+        proved_epsilon=curve(mu=proved_mu, delta=delta) if proved_mu > 0 else 0.0,
         delta=delta,
+        scores=judged,
     )
+
+
+def _gaussian_bound(chosen: tuple[Array, Array], judged: tuple[Array, Array], confidence: float) -> float:
+    """Lower bound on μ from the errors of both kinds at one threshold."""
+    size = len(chosen[0])
+    candidates = np.concatenate(chosen)
+    errors = size - np.searchsorted(chosen[0], candidates) + np.searchsorted(chosen[1], candidates)
+    # For laws of one shape the middle is best and known far better than the minimum of a noisy curve.
+    threshold = (np.median(chosen[0]) + np.median(chosen[1])) / 2
+    middle = np.sum(chosen[0] >= threshold) + np.sum(chosen[1] < threshold)
+    best = int(np.argmin(errors))
+    if errors[best] + 3 * math.sqrt(errors[best] + 1) < middle:
+        threshold = candidates[best]
+    wrong = int(np.sum(judged[0] >= threshold) + np.sum(judged[1] < threshold))
+    total = len(judged[0]) + len(judged[1])
+    # Hoeffding (1956): a sum of unlike Bernoulli variables has lighter tails than the binomial of their mean, from
+    # one below that mean; hence the maximum.
+    rate = max(binomial_upper_bound(wrong, total, confidence=confidence), (wrong + 1) / total)
+    return max(0.0, float(-2 * ndtri(rate))) if rate < 1 else 0.0
+
+
+def _tail_bound(chosen: tuple[Array, Array], judged: tuple[Array, Array], delta: float, confidence: float) -> float:
+    """Lower bound on ε at δ from a threshold in the upper tail; both rates bounded at (1 + confidence)/2."""
+    each, size = (1 + confidence) / 2, len(chosen[0])
+    # Candidates are compared by bounds that hold for all of them at once (union bound), so that a threshold in the
+    # tails, whose few counts were lucky, does not win.
+    strict = 1 - (1 - each) / (4 * size)
+    candidates = np.unique(np.concatenate(chosen))
+    alpha = binomial_upper_bounds(size - np.searchsorted(chosen[0], candidates), size, strict)
+    beta = binomial_upper_bounds(np.searchsorted(chosen[1], candidates), size, strict)
+    threshold = candidates[int(np.argmax(np.log(np.maximum(1 - delta - beta, 1e-300)) - np.log(alpha)))]
+    alpha_up = binomial_upper_bound(int(np.sum(judged[0] >= threshold)), len(judged[0]), confidence=each)
+    beta_up = binomial_upper_bound(int(np.sum(judged[1] < threshold)), len(judged[1]), confidence=each)
+    return max(0.0, math.log((1 - delta - beta_up) / alpha_up)) if beta_up < 1 - delta else 0.0
 
 
 def audit_trainer(
@@ -148,29 +199,39 @@ def audit_trainer(
     event: Event,
     *,
     runs: int = 1000,
-    direction: NDArray[np.float64] | None = None,
+    direction: Array | None = None,
     delta: float = 1e-5,
     confidence: float = 0.95,
-    progress: Callable[[Iterable[int]], Iterable[int]] = iter,
+    workers: int = 1,
+    progress: Progress = iter,
 ) -> Audit:
     """Audit a training procedure on a pair of neighbours.
 
-    `train_without(i)` and `train_with(i)` train afresh, with fresh noise, on the two data sets and return the released
-    parameters; `direction` is the likelihood-ratio direction where it is known, otherwise the difference of
-    the means over the first third of the runs, which are then not judged.
+    Parameters
+    ----------
+    train_without, train_with : callables
+        `train(i)` trains afresh, with fresh noise, on one of the two data sets and returns the released parameters.
+    event : Event
+        What the procedure claims to have done; its Gaussian-DP guarantee is the proved value.
+    runs : int
+        Trainings on each side.
+    direction : array, optional
+        The likelihood-ratio direction where it is known; otherwise a shrunken linear discriminant of the first
+        quarter of the runs, which are not judged.
+    delta, confidence : float
+        Of the bounds that are compared.
+    workers : int
+        Processes; −1 for all cores.
+    progress : callable
+        Wraps the iterable of finished portions.
     """
     runs = check_count("runs", runs, minimum=8)
     guarantee = account(event)
     if not isinstance(guarantee, GDPGuarantee):
         raise GratisError("a distinguishing audit compares with a Gaussian-DP guarantee; this event has none")
-    samples: tuple[list[Any], list[Any]] = ([], [])
-    for index in progress(range(runs)):
-        samples[0].append(np.ravel(train_without(index)))
-        samples[1].append(np.ravel(train_with(index)))
-    outputs = [np.array(sample) for sample in samples]
+    outputs = run_trainings((train_without, train_with), runs, workers=workers, progress=progress)
     if direction is None:
-        used = runs // 3
-        direction = outputs[1][:used].mean(axis=0) - outputs[0][:used].mean(axis=0)
-        outputs = [output[used:] for output in outputs]
+        first = int(_CALIBRATION * runs)
+        direction = discriminant(outputs[0][:first], outputs[1][:first])
     scores = [output @ np.ravel(direction) for output in outputs]
     return audit_scores(scores[0], scores[1], proved_mu=guarantee.mu, delta=delta, confidence=confidence)

@@ -70,7 +70,12 @@ def linear(
     if needed is not None:
         data["target"] = needed
     rows = [
-        [row["algorithm"], row["schedule"], f"{row['predicted_excess_risk']:.5g}", f"{row['low']:.4g} … {row['high']:.4g}"]
+        [
+            row["algorithm"],
+            row["schedule"],
+            f"{row['predicted_excess_risk']:.5g}",
+            f"{row['low']:.4g} … {row['high']:.4g}",
+        ]
         for row in plan.alternatives
     ]
     text = "\n".join(

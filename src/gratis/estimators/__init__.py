@@ -1,0 +1,7 @@
+"""Private estimators with scikit-learn's interface."""
+
+from gratis.estimators.linear import DPLinearRegression
+from gratis.estimators.logistic import DPLogisticRegression
+from gratis.estimators.scales import PublicScales
+
+__all__ = ["DPLinearRegression", "DPLogisticRegression", "PublicScales"]

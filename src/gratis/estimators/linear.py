@@ -6,28 +6,22 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import RegressorMixin
 
-from gratis.accounting import calibrate_mu
-from gratis.estimators.private_fit import PrivateFit, Release
 from gratis.estimators.scales import PublicScales
-from gratis.estimators.stages import Preprocessing, StagedDescent
+from gratis.estimators.staged_linear import PrivateLinearModel
 from gratis.models.linear import LinearModel
-from gratis.planner.staged import describe_choice, plan_staged
-from gratis.specs.errors import GratisError
 
 __all__ = ["DPLinearRegression"]
 
 
-class DPLinearRegression(PrivateFit, RegressorMixin, BaseEstimator):
+class DPLinearRegression(RegressorMixin, PrivateLinearModel):
     """Linear regression under (ε, δ)-differential privacy that needs no tuning on the data.
 
-    **Guarantee**: everything that is kept after `fit` (`coef_`, `intercept_`, scales, spectrum, prediction) is
-    a function of Gaussian releases that together are (ε, δ)-DP under `neighbouring`, one row being the unit and
-    the number of rows public. `certificate_` holds the events and can be verified by anyone.
-    Not covered: predictions at private inputs, scores computed on private rows, and (with on_invalid="raise") the
-    answer whether all values were finite.
+    **Guarantee**: everything that is kept after `fit` (coefficients, scales, spectrum, prediction) is a function of
+    Gaussian releases that together are (ε, δ)-DP under `neighbouring`; the unit is one row and the number of
+    rows is public. `certificate_` holds the events and can be verified by anyone. Not covered: predictions at private
+    inputs, scores computed on private rows, and (with on_invalid="raise") the answer whether all values were finite.
 
     Parameters
     ----------
@@ -41,7 +35,8 @@ class DPLinearRegression(PrivateFit, RegressorMixin, BaseEstimator):
     public : PublicScales, optional
         Means and scales, or those of a public sample (`PublicScales.from_sample`).
     algorithm : "auto", "full-batch" or "one-pass"
-    fit_intercept : bool
+        "auto" is the staged full-batch fit: once rows can be read more than once it is predicted, and was
+        measured, to be better than one pass.
     on_invalid : "raise" or "zero"
         Whether non-finite values are refused before anything is spent (this answer is not private), or their rows
         contribute nothing.
@@ -52,7 +47,7 @@ class DPLinearRegression(PrivateFit, RegressorMixin, BaseEstimator):
 
     Attributes
     ----------
-    coef_, intercept_ : in the original units. `predict` also winsorises features at the released windows.
+    coef_, intercept_ : in the original units; `predict` also winsorises features at the released windows.
     plan_, prediction_, certificate_ : what was planned, predicted and proved.
 
     >>> rng = np.random.default_rng(0)
@@ -72,7 +67,6 @@ class DPLinearRegression(PrivateFit, RegressorMixin, BaseEstimator):
         preprocessing: str = "private",
         public: PublicScales | None = None,
         algorithm: str = "auto",
-        fit_intercept: bool = True,
         on_invalid: str = "raise",
         ledger: str | None = None,
         dataset: str | None = None,
@@ -85,7 +79,6 @@ class DPLinearRegression(PrivateFit, RegressorMixin, BaseEstimator):
         self.preprocessing = preprocessing
         self.public = public
         self.algorithm = algorithm
-        self.fit_intercept = fit_intercept
         self.on_invalid = on_invalid
         self.ledger = ledger
         self.dataset = dataset
@@ -94,41 +87,23 @@ class DPLinearRegression(PrivateFit, RegressorMixin, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Plan, reserve, train, certify."""
-        budget, noise, ledger = self._budget(), self._noise_source(), self._ledger()
-        preprocessing = Preprocessing(self._choice("preprocessing", tuple(Preprocessing)))
-        algorithm = self._choice("algorithm", ("auto", "full-batch", "one-pass"))
-        rows, target = self._validated(X, y)
-        if (self.public is not None) != (preprocessing is Preprocessing.PUBLIC):
-            raise GratisError("give public scales with preprocessing='public', and only then")
-        staged = StagedDescent(
-            n_records=rows.shape[0],
-            n_features=rows.shape[1],
-            model=LinearModel(),
-            mu=calibrate_mu(budget),
-            neighbouring=budget.neighbouring,
-            preprocessing=preprocessing,
-            standardise_target=preprocessing is not Preprocessing.NONE,
-            fit_intercept=bool(self.fit_intercept),
-        )
-        plan = plan_staged(...)
+        rows, target = self._validated(X, y, y_numeric=True)
+        self._fit_private(rows, self._encoded(target), LinearModel(), n_classes=None)
         return self
 
-    def _validated(self, X: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        strict = self._choice("on_invalid", ("raise", "zero")) == "raise"
-        rows, target = validate_data(
-            self, X, y, dtype=np.float64, y_numeric=True, ensure_all_finite=strict, ensure_min_samples=2
-        )
-        return rows, np.asarray(target, dtype=np.float64).ravel()
+    def _encoded(self, target: NDArray[Any]) -> NDArray[np.float64]:
+        return np.asarray(target, dtype=np.float64)
+
+    def _publish(self, fit: Any) -> None:
+        slopes, intercept = fit.original_units()
+        self.coef_, self.intercept_ = slopes[:, 0], float(intercept[0])
 
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:
         """Predict the target for rows of X."""
-        check_is_fitted(self)
-        rows = validate_data(self, X, dtype=np.float64, reset=False)
-        return np.asarray(self.features_.clipped(rows) @ self.coef_ + self.intercept_)
+        return self._scores(X)[:, 0]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.non_deterministic = True  # fresh noise in every fit
+        tags.non_deterministic = self.noise_seed is None  # fresh noise in every fit
         tags.regressor_tags.poor_score = True  # on the few rows of scikit-learn's checks nothing can be learned
-        tags.input_tags.allow_nan = self.on_invalid == "zero"
         return tags

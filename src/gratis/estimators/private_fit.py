@@ -37,9 +37,7 @@ class PrivateFit:
     insecure_reproducible: bool
 
     def _budget(self) -> Budget:
-        return Budget(
-            epsilon=self.epsilon, delta=self.delta, neighbouring=Neighbouring.parse(self.neighbouring)
-        )
+        return Budget(epsilon=self.epsilon, delta=self.delta, neighbouring=Neighbouring.parse(self.neighbouring))
 
     def _noise_source(self) -> NoiseSource:
         return noise_source(self.noise_seed, insecure_reproducible=self.insecure_reproducible)

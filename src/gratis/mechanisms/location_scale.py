@@ -22,7 +22,7 @@ from gratis.specs.neighbouring import Neighbouring
 __all__ = ["Standardiser", "StandardisationPlan", "plan_standardisation", "release_location_scale"]
 
 _LOWEST, _HIGHEST = -30, 40  # octaves of |x| told apart; smaller counts as zero, larger as the highest
-_ZOOM_BINS = 16  # half octaves below twice the half-range
+_ZOOM_BINS = 24  # half octaves below twice the half-range
 _SHARES = (0.3, 0.15, 0.4, 0.15)
 _POOLED_SHARES = (0.1, 0.1, 0.2, 0.6)
 _WIDEST = 10.0
@@ -46,10 +46,16 @@ class Standardiser:
     scale: NDArray[np.float64]
     window: NDArray[np.float64]
 
+    @classmethod
+    def identity(cls, n_columns: int) -> Standardiser:
+        """Return the map that changes nothing, for columns already on a public scale."""
+        return cls(np.zeros(n_columns), np.ones(n_columns), np.full(n_columns, np.inf))
+
     def transform(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Standardise rows; NaN stays NaN, so that later stages see the row as unusable."""
+        """Standardise rows; non-finite entries become NaN, so that later stages see the row as unusable."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return np.asarray(np.clip(X - self.centre, -self.window, self.window) / self.scale)
+            moved = np.clip(X - self.centre, -self.window, self.window) / self.scale
+        return np.asarray(np.where(np.isfinite(X), moved, np.nan))
 
     def inverse(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Map standardised values back, without the clip."""
@@ -287,7 +293,9 @@ def _shortest_half(counts: NDArray[np.float64], mass: float) -> NDArray[np.float
     return middle
 
 
-def _zoom(counts: NDArray[np.float64], noise_std: float, *, tail: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _zoom(
+    counts: NDArray[np.float64], noise_std: float, *, tail: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return (window, root mean square below it) in units of the half-range, from noisy half-octave counts."""
     columns, size = counts.shape
     upper = np.exp2((np.arange(size) - (size - 3)) / 2.0)

@@ -27,7 +27,11 @@ class Preconditioner:
 
     basis: NDArray[np.float64]
     spectrum: NDArray[np.float64]
-    eigenvalues: NDArray[np.float64]
+
+    @classmethod
+    def identity(cls, n_columns: int) -> Preconditioner:
+        """Return the basis of plain descent: nothing released, columns taken to have unit second moments."""
+        return cls(np.eye(n_columns), np.ones(n_columns))
 
     @property
     def effective_dimension(self) -> float:
@@ -43,9 +47,7 @@ class Preconditioner:
         return self.basis.T @ parameters
 
 
-def second_moment_event(
-    n_records: int, n_columns: int, *, mu: float, neighbouring: Neighbouring
-) -> GaussianRelease:
+def second_moment_event(n_records: int, n_columns: int, *, mu: float, neighbouring: Neighbouring) -> GaussianRelease:
     """Return the event of releasing (1/n)Σxxᵀ with rows clipped to norm √D, at `mu`-GDP.
 
     Sensitivity in Frobenius norm, with ‖x‖² ≤ D: zero-out ‖xxᵀ‖/n ≤ D/n. Replace-one
@@ -93,7 +95,7 @@ def release_second_moments(
 ) -> tuple[Preconditioner, GaussianRelease]:
     """Release the second-moment matrix of clipped rows and return the preconditioner made from it.
 
-    M̃ = (1/n)ΣxxᵀI + σG, made symmetric (noise of variance σ² on the diagonal, σ²/2 off it);
+    M̃ = (1/n)Σxxᵀ + σG, made symmetric (noise of variance σ² on the diagonal, σ²/2 off it);
     λ = shrinkage·σ√(2D) + 1e−4, about half the spectral norm of the noise.
 
     **Guarantee**: `mu`-GDP under `neighbouring` (sensitivity: `second_moment_event`); symmetrising, the
@@ -111,4 +113,4 @@ def release_second_moments(
     positive = np.maximum(eigenvalues, 0.0)
     ridge = shrinkage * event.noise_std * math.sqrt(2 * X.shape[1]) + 1e-4
     spectrum = positive / (positive + ridge)
-    return Preconditioner(vectors.T / np.sqrt(positive + ridge)[:, None], spectrum, positive + ridge), event
+    return Preconditioner(vectors.T / np.sqrt(positive + ridge)[:, None], spectrum), event

@@ -43,6 +43,4 @@ class SoftmaxModel:
     def loss(self, scores: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
         """Return the cross-entropy for each record, shape (n, B)."""
         top = scores.max(axis=-1)
-        return np.asarray(
-            top + np.log(np.exp(scores - top[..., None]).sum(axis=-1)) - (scores * targets).sum(axis=-1)
-        )
+        return np.asarray(top + np.log(np.exp(scores - top[..., None]).sum(axis=-1)) - (scores * targets).sum(axis=-1))

@@ -22,7 +22,7 @@ def network_rounding_inflation(n_records: int, *, sensitivity: float) -> float:
 
     1. *One record.* N̂ᵢ is rounded up past the norm of (a, b) (`layer_rules`: float32 norms times 1 + u(k+8); float64
        Gram sums plus 2⁻²⁰L², L = Σ_t‖a_t‖‖b_t‖, which is more than their error γ_{2²⁰}L²). Rounding wᵢ and wᵢ·b to
-       float32 adds two roundings: ‖v̂ᵢ‖ ≤ C(1+s), s = 4u, u = 2⁻²⁴.
+       float32 adds two roundings, and records with wᵢ < 1e−30 add nothing: ‖v̂ᵢ‖ ≤ C(1+s), s = 4u, u = 2⁻²⁴.
     2. *The block that holds the exchanged record*, m = `BLOCK` records: coordinate j of its float32 sum errs by at
        most γ_{m+1}Σᵢ|v̂ᵢⱼ| in any order of addition (Higham 2002, 4.2), so by γ_{m+1}·m·C(1+s) in norm; both
        neighbours err. Sequences are summed in float64, where Σ wᵢL ≤ 2¹⁰·m·C and the chain is at most 2²⁰ long.

@@ -103,7 +103,9 @@ class LinearFacts:
         if self.signal_variance is None or self.label_noise_variance is None:
             found.append("share of the target's variance that is linear in x unknown: R² in " + str(R_SQUARED_FAMILY))
         else:
-            found.append(f"signal variance {self.signal_variance:g}, label noise variance {self.label_noise_variance:g}")
+            found.append(
+                f"signal variance {self.signal_variance:g}, label noise variance {self.label_noise_variance:g}"
+            )
         return tuple(found)
 
 

@@ -55,12 +55,9 @@ class Candidate:
 def plan_linear(facts: LinearFacts, *, algorithm: str = "auto", schedule: str = "best") -> Plan:
     """Return the plan with the least predicted excess risk, with all alternatives and the reasons in words.
 
-    Parameters
-    ----------
-    facts : LinearFacts
-        n, d, budget, and what is known of signal, label noise and spectrum.
-    algorithm : "auto", "one-pass" or "full-batch"
-    schedule : "best", or a one-pass family: "poly:ALPHA", "harmonic", "free", "free-clip"
+    `facts` holds n, d, the budget and what is known of signal, label noise and spectrum; `algorithm` is "auto",
+    "one-pass" or "full-batch"; `schedule` is "best" or a one-pass family: "poly:ALPHA", "harmonic", "free" or
+    "free-clip".
 
     >>> from gratis.specs.budget import Budget
     >>> from gratis.theory.spectra import IsotropicSpectrum
@@ -154,5 +151,7 @@ def _reasons(facts: LinearFacts, chosen: Candidate, candidates: Sequence[Candida
             f"possible problems; its risk ranges from {chosen.risks.min():.4g} to {chosen.risks.max():.4g}."
         )
     if np.all(chosen.risks >= (1 - _HOPELESS) * initial) and initial.max() > 0:
-        found.append("This budget cannot beat predicting the mean: more rows, a larger epsilon or fewer columns are needed.")
+        found.append(
+            "This budget cannot beat predicting the mean: more rows, a larger epsilon or fewer columns are needed."
+        )
     return tuple(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from gratis.accounting.calibration import calibrate_mu
@@ -49,6 +50,7 @@ def plan_network(
     n_records, n_inputs, n_classes : int
         Public sizes n, d and the number of outputs.
     budget : Budget
+        What may be spent; its relation sets κ.
     width, depth : int
         Hidden width and number of hidden layers.
     steps : int
@@ -88,7 +90,7 @@ def plan_network(
             high=ratio,
             source="exact law of the accumulated noise",
             assumptions=("inputs have mean square 1 a coordinate", "He initialisation, no biases"),
-            details={"mu": mu, "parameters": sum(a * b for a, b in zip(sizes, sizes[1:], strict=False))},
+            details={"mu": mu, "parameters": sum(a * b for a, b in itertools.pairwise(sizes))},
         ),
         reasons=(
             f"clip norm {clip_norm:.3g} = √d/28: every record is clipped at the start, so all have the same say",

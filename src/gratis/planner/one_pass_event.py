@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from gratis.accounting import least_noise
+from gratis.accounting.one_pass_rounding import one_pass_radius
 from gratis.specs.checks import check_count, check_positive
+from gratis.specs.errors import GratisError
 from gratis.specs.events import OnePassIteration
 from gratis.specs.neighbouring import Neighbouring
 from gratis.specs.sequences import Runs
@@ -16,7 +20,10 @@ from gratis.theory.schedules import Schedule
 __all__ = ["ROUNDING_INFLATION", "one_pass_event"]
 
 ROUNDING_INFLATION = 1.001
-"""A thousandth more noise buys a ball for the parameters that no sensible problem leaves (docs/proofs/one-pass-rounding.md)."""
+"""A thousandth more noise pays for floating point (docs/proofs/one-pass-rounding.md)."""
+
+_NEGLIGIBLE = 1e-3  # share of a(0)
+_ROOM = 10.0  # radius of the ball for θ, in units where rows have E‖x‖² = d and the target variance 1
 
 
 def one_pass_event(
@@ -37,14 +44,58 @@ def one_pass_event(
     **Guarantee**: `amplification_by_iteration` of the result is at most rho.
     """
     rho = check_positive("rho", rho)
-    blocks = block_sequences(schedule, check_count("n_records", n_records), dimension=dimension)
-    noise = least_noise(blocks.products * ROUNDING_INFLATION, rho=rho, neighbouring=neighbouring)
+    n = check_count("n_records", n_records)
     scale = check_positive("row_scale", row_scale)
+    rate = float(np.max(schedule.rate(np.linspace(0.0, 1.0, 65))))
+    # A batch must stay a small part of the pass, and its step below half the cap of a typical row.
+    largest = max(1, min(n // 1000, int(n / (dimension * max(rate, 1e-300)))))
+    tried = [(batch, ROUNDING_INFLATION) for batch in _doublings(largest)]
+    tried += [(largest, 1 + 10 * (ROUNDING_INFLATION - 1)), (largest, 1 + 100 * (ROUNDING_INFLATION - 1))]
+    for batch, inflation in tried:
+        event = _batched(schedule, n, dimension, batch, inflation, rho, neighbouring, scale, label)
+        if _room(event, dimension) * scale >= _ROOM:
+            return event
+    raise GratisError(f"one pass over {n} rows leaves too little room in double precision; use fewer rows")
+
+
+def _doublings(largest: int) -> list[int]:
+    return [2**k for k in range(largest.bit_length()) if 2**k < largest] + [largest]
+
+
+def _room(event: OnePassIteration, dimension: int) -> float:
+    try:
+        return one_pass_radius(event, dimension + 1)
+    except GratisError:
+        return 0.0
+
+
+def _batched(
+    schedule: Schedule,
+    n_records: int,
+    dimension: int,
+    batch: int,
+    inflation: float,
+    rho: float,
+    neighbouring: Neighbouring,
+    scale: float,
+    label: str,
+) -> OnePassIteration:
+    """The schedule in steps of `batch` rows: η̃/steps a step, averaged over its rows, is η̃/n a row.
+
+    b = 1 unless floating point needs fewer steps. Then the end of the pass, where a(t) has all but vanished and
+    rounding would weigh most against it, is left out as well.
+    """
+    steps = math.ceil(n_records / batch)
+    blocks = block_sequences(schedule, steps, dimension=dimension)
+    moving = blocks.products >= (_NEGLIGIBLE * blocks.products[0] if batch > 1 else 0.0)
+    sizes, products = blocks.step_sizes * moving, blocks.products * moving
+    noise = least_noise(products / batch * inflation, rho=rho, neighbouring=neighbouring)
     return OnePassIteration(
-        step_sizes=_runs(blocks.step_sizes / scale**2, blocks.lengths),
+        step_sizes=_runs(sizes / scale**2, blocks.lengths),
         clip_norms=_runs(blocks.clip_norms * scale, blocks.lengths),
         noise_stds=_at_block_ends(noise / scale * (1 + 2.0**-48), blocks.lengths),
-        rounding_inflation=ROUNDING_INFLATION,
+        batch_size=batch,
+        rounding_inflation=inflation,
         neighbouring=neighbouring,
         label=label,
     )

@@ -35,7 +35,7 @@ def _png(figure: Any) -> bytes:
 
 
 def tradeoff_figure(tradeoff: Sequence[tuple[float, float]], audited: Sequence[tuple[float, float]] = ()) -> bytes:
-    """Draw the ROC that no attacker can beat: (false alarm rate, detection rate) pairs, and an attack's own if there is one."""
+    """Draw the ROC that no attacker can beat, as (false alarms, detections), and an attack's own if there is one."""
     figure, axes = _axes("What an attacker can reach at most", "false alarms", "records recognised")
     bound = np.array(tradeoff)
     axes.fill_between(bound[:, 0], bound[:, 1], 1.0, color=_ACCENT, alpha=0.12, label="ruled out by the proof")

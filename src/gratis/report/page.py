@@ -23,7 +23,8 @@ body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.55 s
 main { max-width: 60rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
 h1 { font-size: 1.7rem; margin: .2rem 0; } h2 { font-size: 1.15rem; margin: 0 0 .6rem; }
 p { margin: .4rem 0; } .soft { color: var(--soft); }
-section { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 1rem 1.2rem; margin: 1rem 0; }
+section { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 1rem 1.2rem;
+  margin: 1rem 0; }
 .numbers { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .8rem; }
 .numbers div { border-left: 3px solid var(--accent); padding: .1rem .8rem; }
 .numbers b { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums; }
@@ -75,7 +76,8 @@ def render_page(content: ReportContent) -> str:
     return (
         "<!doctype html><html lang=en><head><meta charset=utf-8>"
         "<meta name=viewport content='width=device-width, initial-scale=1'>"
-        f"<title>{_text(content.title)}</title><style>{_STYLE}</style></head><body><main>{''.join(parts)}</main></body></html>"
+        f"<title>{_text(content.title)}</title><style>{_STYLE}</style></head>"
+        f"<body><main>{''.join(parts)}</main></body></html>"
     )
 
 

@@ -19,15 +19,15 @@ import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gratis.simulation.fast_normals import fill_chi_squares, fill_normals
 from gratis.specs.checks import check_count, check_non_negative
 from gratis.specs.errors import GratisError
 from gratis.specs.events import OnePassIteration
 
-__all__ = ["fill_normals", "simulate_one_pass"]
+__all__ = ["simulate_one_pass"]
 
 _FAST: Any = {"contract", "reassoc", "nsz", "arcp", "nnan", "ninf"}
-_single, _word = np.float32, np.int32
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_single = np.float32
 _WORTH_GROUPING = 4
 
 
@@ -104,61 +104,6 @@ def simulate_one_pass(
     return risks
 
 
-@numba.njit(cache=True, fastmath=_FAST)
-def fill_normals(
-    counter: np.uint64, high: NDArray[np.int32], low: NDArray[np.int32], out: NDArray[np.float32]
-) -> np.uint64:
-    """Fill `out` (twice as long as `high` and `low`) with N(0, 1) and return the counter for the next call.
-
-    SplitMix64 (Steele, Lea & Flood 2014) gives 64 bits for each pair: 31 for the radius √(−2 ln u), 32 for the angle
-    (30 within ±π/4, 2 for the quadrant). ln, sin and cos are Cephes' single-precision polynomials, written out
-    because the compiler turns them, unlike library calls, into vector instructions. Tails end at 6.6.
-    """
-    half = high.shape[0]
-    for i in range(half):
-        z = counter + np.uint64(i) * _GOLDEN
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z = z ^ (z >> np.uint64(31))
-        high[i] = _word(z >> np.uint64(33))
-        low[i] = _word(z & np.uint64(0xFFFFFFFF))
-    bits = out.view(np.int32)
-    for i in range(half):
-        out[i] = (_single(high[i]) + _single(0.5)) * _single(2.0**-31)
-    for i in range(half):
-        # u = 2^e·m with m in [√½, √2), read off the bits.
-        exponent = _word(bits[i] - _word(0x3F3504F3)) >> _word(23)
-        bits[half + i] = _word(bits[i] - (_word(exponent) << _word(23)))
-        high[i] = _word(exponent)
-    for i in range(half):
-        f = out[half + i] - _single(1)
-        p = _single(7.0376836292e-2)
-        p = p * f + _single(-1.1514610310e-1)
-        p = p * f + _single(1.1676998740e-1)
-        p = p * f + _single(-1.2420140846e-1)
-        p = p * f + _single(1.4249322787e-1)
-        p = p * f + _single(-1.6668057665e-1)
-        p = p * f + _single(2.0000714765e-1)
-        p = p * f + _single(-2.4999993993e-1)
-        p = p * f + _single(3.3333331174e-1)
-        f2 = f * f
-        log = f - _single(0.5) * f2 + f * f2 * p + _single(high[i]) * _single(0.6931471805599453)
-        radius = math.sqrt(max(_single(-2) * log, _single(0)))
-        word = low[i]
-        radius = radius if word >= 0 else -radius
-        angle = _single(_word(word << _word(2)) >> _word(2)) * _single(math.pi / 4 * 2.0**-29)
-        a2 = angle * angle
-        sine = _single(8.3321608736e-3) + a2 * _single(-1.9515295891e-4)
-        sine = (angle + angle * a2 * (_single(-1.6666654611e-1) + a2 * sine)) * radius
-        cosine = _single(-1.388731625493765e-3) + a2 * _single(2.443315711809948e-5)
-        cosine = _single(1) - _single(0.5) * a2 + a2 * a2 * (_single(4.166664568298827e-2) + a2 * cosine)
-        cosine = cosine * radius
-        swap = (word >> _word(30)) & _word(1)
-        out[i] = sine if swap else cosine
-        out[half + i] = -cosine if swap else sine
-    return counter + np.uint64(half) * _GOLDEN
-
-
 @numba.njit(cache=True, parallel=True, fastmath=_FAST)
 def _simulate(
     step_sizes: NDArray[np.float64], clip_norms: NDArray[np.float64], noise_stds: NDArray[np.float64],
@@ -233,41 +178,6 @@ def _run_in_coordinates(
                 error[i] += std * draw[i]
 
 
-# Inlined, like the next: passing arrays to a function costs more than the normal.
-@numba.njit(cache=True, inline="always")
-def _next_normal(
-    state: NDArray[np.uint64], high: NDArray[np.int32], low: NDArray[np.int32], store: NDArray[np.float32]
-) -> float:
-    """Take one normal from the store, which is filled again when it is used up; state = (counter, position)."""
-    if state[1] == store.shape[0]:
-        state[0] = fill_normals(state[0], high, low, store)
-        state[1] = 0
-    value = np.float64(store[state[1]])
-    state[1] += np.uint64(1)
-    return value
-
-
-@numba.njit(cache=True, inline="always")
-def _chi_square(
-    degrees: int,
-    state: NDArray[np.uint64],
-    high: NDArray[np.int32],
-    low: NDArray[np.int32],
-    store: NDArray[np.float32],
-) -> float:
-    """Return χ² with the given degrees of freedom: Marsaglia & Tsang (2000), an exact rejection method."""
-    if degrees <= 1:
-        return _next_normal(state, high, low, store) ** 2 if degrees == 1 else 0.0
-    size = 0.5 * degrees - 1 / 3
-    while True:
-        z = _next_normal(state, high, low, store)
-        cube = (1 + z / math.sqrt(9 * size)) ** 3
-        # The logarithm of a uniform number is minus half the squared length of two normals.
-        log_uniform = -0.5 * (_next_normal(state, high, low, store) ** 2 + _next_normal(state, high, low, store) ** 2)
-        if cube > 0 and log_uniform < 0.5 * z * z + size * (1 - cube + math.log(cube)):
-            return 2 * size * cube
-
-
 @numba.njit(cache=True)
 def _run_in_eigenspaces(
     step_sizes: NDArray[np.float64], clip_norms: NDArray[np.float64], noise_stds: NDArray[np.float64],
@@ -275,27 +185,31 @@ def _run_in_eigenspaces(
     record: NDArray[np.int64], seed: np.uint64, risks: NDArray[np.float64],
 ) -> None:  # fmt: skip
     groups = values.shape[0]
-    high, low, store = np.empty(256, np.int32), np.empty(256, np.int32), np.empty(512, np.float32)
-    state = np.array([seed, np.uint64(512)])
-    scale, length = np.sqrt(values), lengths.copy()
-    along, across = np.empty(groups), np.empty(groups)  # x: its part along θ − θ*, and the squared rest
-    written = 0
+    block = max(2, 1024 // groups) // 2 * 2  # steps whose randomness is drawn at once
+    normals, chi = np.empty((block, 2 * groups + 1), np.float32), np.empty((2 * block, groups))
+    high, low = np.empty(normals.size // 2, np.int32), np.empty(normals.size // 2, np.int32)
+    scale, length, degrees = np.sqrt(values), lengths.copy(), counts - 1
+    counter, written = seed, 0
     for k in range(step_sizes.shape[0] + 1):
         if written < record.shape[0] and record[written] == k:
             risks[written] = 0.5 * np.sum(values * length**2)
             written += 1
         if k == step_sizes.shape[0]:
             break
-        slope, square = -label_noise_std * _next_normal(state, high, low, store), 0.0
+        i = k % block
+        if i == 0:
+            counter = fill_normals(counter, high, low, normals.reshape(normals.size))
+            counter = fill_chi_squares(counter, degrees, chi)
+        slope, square = -label_noise_std * normals[i, 2 * groups], 0.0
         for g in range(groups):
-            along[g] = scale[g] * _next_normal(state, high, low, store)
-            across[g] = values[g] * _chi_square(counts[g] - 1, state, high, low, store)
-            slope += along[g] * length[g]
-            square += along[g] ** 2 + across[g]
+            along = scale[g] * normals[i, g]
+            slope += along * length[g]
+            square += along * along + values[g] * chi[i, g]
         weight = _weight(slope, square, step_sizes[k], clip_norms[k])
-        std = noise_stds[k]
         for g in range(groups):
-            length[g] = math.sqrt((length[g] - weight * along[g]) ** 2 + weight**2 * across[g])
-            if std > 0:
-                rest = _chi_square(counts[g] - 1, state, high, low, store)
-                length[g] = math.sqrt((length[g] + std * _next_normal(state, high, low, store)) ** 2 + std**2 * rest)
+            moved = length[g] - weight * scale[g] * normals[i, g]
+            length[g] = math.sqrt(moved * moved + weight * weight * values[g] * chi[i, g])
+        if noise_stds[k] > 0:
+            for g in range(groups):
+                moved = length[g] + noise_stds[k] * normals[i, groups + g]
+                length[g] = math.sqrt(moved * moved + noise_stds[k] ** 2 * chi[block + i, g])

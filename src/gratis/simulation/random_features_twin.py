@@ -105,6 +105,7 @@ def draw_sign_twin(
     rng: np.random.Generator,
     n_test: int = 1000,
     widest: int = WIDEST,
+    dtype: Any = np.float64,
 ) -> SignTwin:
     """Draw the data, the features and the Gram matrix of one twin.
 
@@ -124,7 +125,7 @@ def draw_sign_twin(
         )
     else:
         features = RandomFeatures(n_inputs=d, n_features=p, activation=activation, seed=int(rng.integers(2**62)))
-        gram = accumulate_gram(features, X, X_test)
+        gram = accumulate_gram(features, X, X_test, dtype=dtype)
     return SignTwin(d, p, gram, decompose(gram.train), np.sign(X @ direction), np.sign(X_test @ direction))
 
 

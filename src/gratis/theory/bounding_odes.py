@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gratis.theory.one_pass import OnePassProblem, RiskTrajectory, solve_trajectory
+from gratis.theory.deterministic_equivalent import RiskTrajectory, solve_trajectory
+from gratis.theory.one_pass_problem import OnePassProblem
 from gratis.theory.schedules import Schedule
 
 __all__ = ["predict_lower_bound", "predict_upper_bound"]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from gratis.specs.checks import check_count
 from gratis.specs.errors import GratisError
 from gratis.theory.clipping_factors import clipping_factors
-from gratis.theory.one_pass import OnePassProblem
+from gratis.theory.one_pass_problem import OnePassProblem
 from gratis.theory.schedules import Schedule
 from gratis.theory.time_grid import graded_edges
 

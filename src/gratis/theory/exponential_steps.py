@@ -138,9 +138,11 @@ def steps_gradient(
     states, factors = np.empty((steps + 1, count)), np.empty((2, steps, count))
     # Risk at the start (the half step's) and in the middle (the full step's) of every step.
     risks = np.empty((2, steps))
-    states[0] = atoms[2]
+    bar, weights = np.empty(count), np.empty(count)
     largest, risk = 0.0, 0.0
     for j in range(count):
+        states[0, j] = atoms[2, j]
+        bar[j] = readout[j]
         risk += readout[j] * states[0, j]
         largest = max(largest, decay[j])
     for k in range(steps):
@@ -158,12 +160,13 @@ def steps_gradient(
                 states[k + 1, j] = factor[j] * states[k, j] + phi * (variance[j] * drift + share[j] * kick)
                 risk += readout[j] * states[k + 1, j]
 
-    bar, weights = readout.copy(), np.empty(count)
     for k in range(steps - 1, -1, -1):
         rate = rates[k]
-        weights[:] = bar
-        bar[:] = 0.0
-        gradient[:, k] = 0.0
+        for j in range(count):
+            weights[j] = bar[j]
+            bar[j] = 0.0
+        for row in range(3):
+            gradient[row, k] = 0.0
         for stage in range(1, -1, -1):
             share_of_step = 0.5 * (stage + 1)
             h, kick, factor = share_of_step * lengths[k], share_of_step * noise[k], factors[stage, k]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.theory.exponential_steps import steps_gradient
-from gratis.theory.one_pass import OnePassProblem
+from gratis.theory.one_pass_problem import OnePassProblem
 from gratis.theory.schedule_families import ScheduleFamily
 from gratis.theory.time_grid import halved
 

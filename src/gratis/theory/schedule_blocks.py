@@ -86,8 +86,8 @@ def block_sequences(
 ) -> BlockSequences:
     """Return a schedule held constant on blocks of rows; row k of n stands at t = k/n.
 
-    Every block takes the smallest a of its rows and a rate that no row's planned rate undercuts at the block's
-    ends, so neither sensitivity nor rate exceeds the plan. Blocks are short where schedules move fast.
+    Every block takes the smallest a and the smallest rate of its rows, so neither exceeds the plan anywhere. Blocks
+    are short where schedules move fast.
 
     Parameters
     ----------
@@ -110,7 +110,10 @@ def block_sequences(
     width = 1 if dimension is None else check_count("dimension", dimension)
     edges = _row_edges(n_records, 0.1 if dimension is None else width / n_records, max_blocks, schedule.breakpoints)
     first, last = (edges[:-1] + 1) / n_records, edges[1:] / n_records
+    # Between breakpoints schedules are monotone, so the ends of a block and the breakpoints in it decide.
     rates = np.minimum(schedule.rate(first), schedule.rate(last))
+    inner = schedule.breakpoints[(schedule.breakpoints > 0) & (schedule.breakpoints < 1)]
+    np.minimum.at(rates, np.searchsorted(edges, inner * n_records) - 1, schedule.rate(inner))
     products = np.minimum.accumulate(schedule.product(last))
     levels = np.where(rates > 0, products / np.where(rates > 0, rates, 1.0), schedule.clip(last))
     steps = rates / n_records

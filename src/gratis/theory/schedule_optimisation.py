@@ -16,7 +16,9 @@ from scipy.optimize import minimize
 
 from gratis.specs.checks import check_non_negative
 from gratis.specs.errors import GratisError
-from gratis.theory.one_pass import OnePassProblem, atom_tables, predict_final_risks, solve_once
+from gratis.theory.deterministic_equivalent import atom_tables, solve_once
+from gratis.theory.one_pass import predict_final_risks
+from gratis.theory.one_pass_problem import OnePassProblem
 from gratis.theory.risk_gradient import RiskGradient
 from gratis.theory.schedule_families import (
     FreeClipFamily,

@@ -100,7 +100,8 @@ def train_full_batch(
     """
     gradient = ClippedGradientSum(module, loss, clip_norm=clip_norm, micro_batch=micro_batch)
     rates = _rates(learning_rates, event.steps)
-    n = _same_length(X, y)
+    X, y = _arrays(X, y)
+    n = len(X)
     if n != event.n_records:
         raise GratisError(f"the event was made for {event.n_records} records; make one for the number in X")
     units = event.learning_rates.array() * event.clip_norm
@@ -149,7 +150,8 @@ def train_poisson(
     gradient = ClippedGradientSum(module, loss, clip_norm=clip_norm, micro_batch=micro_batch)
     event = sampling.event
     rates = _rates(learning_rates, event.steps)
-    if _same_length(X, y) != sampling.n_records:
+    X, y = _arrays(X, y)
+    if len(X) != sampling.n_records:
         raise GratisError(f"the sampling was made for {sampling.n_records} records; make one for the number in X")
     kappa = event.neighbouring.sensitivity_factor
     std = event.noise_multiplier * network_rounding_inflation(sampling.n_records, sensitivity=kappa)
@@ -222,10 +224,11 @@ def _rates(learning_rates: ArrayLike, steps: int) -> NDArray[np.float64]:
     return np.broadcast_to(rates, (steps,))
 
 
-def _same_length(X: Any, y: Any) -> int:
+def _arrays(X: Any, y: Any) -> tuple[Any, Any]:
+    X, y = (values if torch.is_tensor(values) else np.ascontiguousarray(values) for values in (X, y))
     if len(X) != len(y) or len(X) == 0:
         raise GratisError("X and y must have the same positive number of records")
-    return len(X)
+    return X, y
 
 
 def _check_inflation(found: float, n: int, event: FullBatchDescent) -> None:

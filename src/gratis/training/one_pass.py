@@ -104,16 +104,12 @@ class OnePassTrainer:
         self.rows_seen = 0
         self._noise = noise
         size = self.n_features + bool(fit_intercept)
-        for name in ("step_sizes", "clip_norms", "noise_stds"):
-            # The rounding bound was proved for this range; it is far wider than any use.
-            values = np.array(getattr(event, name).values)
-            if np.any((values != 0) & ~((values >= 1e-50) & (values <= 1e50))):
-                raise GratisError(f"{name} must be 0 or lie between 1e-50 and 1e50")
+        self._steps, self._clips, self._stds = (
+            _Lookup(name, getattr(event, name)) for name in ("step_sizes", "clip_norms", "noise_stds")
+        )
         self._radius = one_pass_radius(event, size)
         self._interval = projection_interval(event.batch_size)
         self._keep = 1 - (2 * inner_product_error(size) + 8 * UNIT_ROUNDOFF)
-        self._steps, self._clips = _Lookup(event.step_sizes), _Lookup(event.clip_norms)
-        self._stds = _Lookup(event.noise_stds)
         self._last_step = event.steps - 1
         self._noisy_left = self._stds.positive_entries(self._last_step)
         self._normals = np.empty((0, size))
@@ -242,8 +238,11 @@ def _train(
 class _Lookup:
     """Entries of a run-length sequence by position."""
 
-    def __init__(self, runs: Runs) -> None:
+    def __init__(self, name: str, runs: Runs) -> None:
         self._values, self._ends = np.array(runs.values), runs.ends()
+        # The rounding bound was proved for this range; it is far wider than any use.
+        if np.any((self._values != 0) & ~((self._values >= 1e-50) & (self._values <= 1e50))):
+            raise GratisError(f"{name} must be 0 or lie between 1e-50 and 1e50")
 
     def at(self, positions: NDArray[np.int64] | int) -> NDArray[np.float64]:
         return self._values[np.searchsorted(self._ends, positions, side="right")]

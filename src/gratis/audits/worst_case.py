@@ -1,0 +1,82 @@
+"""Neighbours on which the proved bounds are attained: what an audit of a trainer should be run on.
+
+Both pairs differ in one label. Its record pushes with a full clipped gradient, in opposite directions on the two
+sides; the other records do nothing, or tempt a trainer that forgot its step cap.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gratis.specs.checks import check_count, check_positive
+from gratis.specs.errors import GratisError
+
+__all__ = ["Neighbours", "pushing_neighbours", "tempting_neighbours"]
+
+Array = NDArray[np.float64]
+
+# Far beyond any clip norm, so that the sign of the residual never changes.
+_FAR = 1e6
+_LENGTH, _LEAN = 1e3, 1e-2
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Rows X with labels y on one side and `other_y` on the other; `direction` in which the outputs differ most."""
+
+    X: Array
+    y: Array
+    other_y: Array
+    direction: Array
+
+
+def pushing_neighbours(n_records: int, n_columns: int) -> Neighbours:
+    """One record pushes along the first axis, the others are zero: tight for full batch and for one pass.
+
+    Full batch: every step moves by ±C·η/n, so T steps are √T·κηC/(n·s) noise deviations apart. One pass: the first
+    record moves θ by ±a₁, nothing contracts it, and all the noise of the pass lies on it.
+
+    >>> pair = pushing_neighbours(3, 2)
+    >>> pair.X.tolist(), float(pair.y[0]) == -float(pair.other_y[0])
+    ([[0.1, 0.0], [0.0, 0.0], [0.0, 0.0]], True)
+    """
+    X = np.zeros((check_count("n_records", n_records), check_count("n_columns", n_columns)))
+    y = np.zeros(len(X))
+    X[0, 0], y[0] = 0.1, _FAR
+    other = y.copy()
+    other[0] = -_FAR
+    return Neighbours(X, y, other, np.eye(n_columns)[0])
+
+
+def tempting_neighbours(n_records: int, *, step_size: float, clip_norm: float, capped: bool = True) -> Neighbours:
+    """Spec 2.3's adversarial stream, d = n: each later row is long and almost orthogonal to the difference so far.
+
+    Under the cap 2/‖x‖² such a step is too short to matter: the outputs stay 2a apart, and the bound is attained.
+    Without it both runs move a full clipped step in opposite directions and the difference grows as 2a√k.
+    `capped` says for which of the two the rows are laid.
+    """
+    n = check_count("n_records", n_records)
+    if n < 2:
+        raise GratisError("a stream that tempts needs at least two records")
+    a = check_positive("step_size", step_size) * check_positive("clip_norm", clip_norm)
+    X, y = np.zeros((n, n)), np.zeros(n)
+    X[0, 0], y[0] = 1.0 / math.sqrt(max(step_size, 1.0)), _FAR
+    pair = np.zeros((2, n))
+    pair[:, 0] = a, -a
+    for k in range(1, n):
+        difference = pair[0] - pair[1]
+        row = _LEAN * difference / np.linalg.norm(difference)
+        row[k] += math.sqrt(1 - _LEAN**2)
+        X[k] = _LENGTH * row / np.linalg.norm(row)
+        y[k] = X[k] @ pair.mean(axis=0)
+        slope = np.clip(pair @ X[k] - y[k], -clip_norm / _LENGTH, clip_norm / _LENGTH)
+        step = min(step_size, 2 / _LENGTH**2) if capped else step_size
+        pair = pair - step * slope[:, None] * X[k]
+    other = y.copy()
+    other[0] = -_FAR
+    difference = pair[0] - pair[1]
+    return Neighbours(X, y, other, difference / np.linalg.norm(difference))

@@ -1,0 +1,267 @@
+"""What the private linear and logistic regressions share: validation, plan, staged fit, results."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
+
+from gratis.accounting import calibrate_mu
+from gratis.data.streaming import RowStream
+from gratis.estimators.one_pass_fit import OnePassFit, OnePassProgress, fit_one_pass, plan_one_pass
+from gratis.estimators.private_fit import PrivateFit, Release
+from gratis.estimators.scales import PublicScales
+from gratis.mechanisms.location_scale import Standardiser
+from gratis.simulation.twin import TwinChoice, twin_settings
+from gratis.specs.budget import Budget
+from gratis.specs.certificates import Selection
+from gratis.specs.checks import check_count
+from gratis.specs.errors import GratisError
+from gratis.specs.plans import Plan
+from gratis.specs.predictions import Prediction
+from gratis.training.full_batch import GeneralisedLinearModel
+from gratis.training.staged import StagedPlan, fit_stages, plan_stages
+
+__all__ = ["PrivateLinearModel"]
+
+_TWIN_SEED = 20261115  # public: the twin's synthetic data is the same for everybody
+_PREPROCESSING = ("private", "public", "none")
+_ALGORITHMS = ("auto", "full-batch", "one-pass")
+
+
+def _is_one_pass(estimator: Any) -> bool:
+    return bool(estimator.algorithm == "one-pass")
+
+
+class PrivateLinearModel(PrivateFit, BaseEstimator):
+    """Common ground of `DPLinearRegression` and `DPLogisticRegression`."""
+
+    preprocessing: str
+    public: PublicScales | None
+    algorithm: str
+    on_invalid: str
+
+    def _validated(self, X: ArrayLike, y: ArrayLike, **choices: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
+        if self._choice("on_invalid", ("raise", "zero")) == "raise":
+            rows, target = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2, **choices)
+            return rows, np.asarray(target).ravel()
+        choices.pop("y_numeric", None)
+        rows = validate_data(self, X, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=2, **choices)
+        target = column_or_1d(y)
+        check_consistent_length(rows, target)
+        return np.where(np.isfinite(rows), rows, np.nan), target
+
+    def _public_maps(self, n_features: int, *, regression: bool) -> tuple[Standardiser | None, Standardiser | None]:
+        preprocessing = self._choice("preprocessing", _PREPROCESSING)
+        if (self.public is not None) != (preprocessing == "public"):
+            raise GratisError("give public scales with preprocessing='public', and only then")
+        if self.public is None:
+            return None, None
+        return self.public.features(n_features), self.public.target() if regression else None
+
+    def _fit_private(
+        self,
+        X: NDArray[np.float64],
+        y: NDArray[np.float64],
+        model: GeneralisedLinearModel,
+        *,
+        n_classes: int | None,
+        assumptions: tuple[str, ...] = (),
+    ) -> None:
+        """Plan, reserve, train, certify; sets plan_, prediction_, certificate_ and the coefficients."""
+        budget, noise, ledger = self._budget(), self._noise_source(), self._ledger()
+        regression = n_classes is None
+        maps = self._public_maps(X.shape[1], regression=regression)
+        algorithm = self._choice("algorithm", _ALGORITHMS)
+        if algorithm == "one-pass" and not regression and n_classes != 2:
+            raise GratisError("one-pass training of several classes is not offered; use algorithm='full-batch'")
+        fit: Any
+        if algorithm == "one-pass":
+            private = self.preprocessing == "private"
+            passes = plan_one_pass(*X.shape, budget=budget, standardise=private, regression=regression)
+            event, plan = passes.event, passes.plan
+        else:
+            stages = plan_stages(
+                *X.shape,
+                mu=calibrate_mu(budget),
+                neighbouring=budget.neighbouring,
+                outputs=model.outputs,
+                regression=regression,
+                standardise=self.preprocessing == "private",
+            )
+            event, plan = stages.event, _staged_plan(stages, budget, n_classes)
+        release = Release(
+            event, budget, noise, ledger=ledger, dataset=self.dataset, plan=plan,
+            selection=Selection.INCLUDED, assumptions=assumptions,
+        )  # fmt: skip
+        with release:
+            if algorithm == "one-pass":
+                fit = fit_one_pass(X, y, passes, noise=noise, features=maps[0], target=maps[1])
+                prediction = _in_original_units(plan.prediction, fit)
+            else:
+                chosen: list[TwinChoice] = []
+
+                def choose(spectrum: NDArray[np.float64], stages: StagedPlan) -> TwinChoice:
+                    chosen.append(_twin(spectrum, stages, n_classes))
+                    return chosen[-1]
+
+                fit = fit_stages(X, y, stages, model, choose, noise=noise, features=maps[0], target=maps[1])
+                prediction = _in_original_units(_prediction(chosen[0], n_classes, "twin of the released spectrum"), fit)
+        self.plan_ = plan
+        self.prediction_ = prediction
+        self.certificate_ = release.certificate
+        self.fit_ = fit
+        self._publish(fit)
+
+    @available_if(_is_one_pass)
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, n_rows: int | None = None) -> Self:
+        """Continue one declared pass of n_rows rows; the model appears when the last of them was used.
+
+        The first call declares `n_rows` and reserves the budget. A batch beyond the declared rows is refused, and
+        nothing is released before: an early look is not covered by the guarantee. Needs public scales
+        (preprocessing "public" or "none"), because private ones would take a pass of their own.
+        """
+        current: OnePassProgress | None = getattr(self, "_progress", None)
+        rows, target = self._validated(X, y, reset=current is None)
+        if current is None:
+            if n_rows is None:
+                raise GratisError("the first partial_fit must declare n_rows, the number of rows of the whole pass")
+            current = self._begin_pass(rows.shape[1], check_count("n_rows", n_rows, minimum=2))
+            self._progress: OnePassProgress | None = current
+        elif n_rows is not None and n_rows != current.n_rows:
+            raise GratisError(f"this pass was declared for {current.n_rows} rows; n_rows cannot change")
+        current.consume(rows, self._encoded(target))
+        if current.is_complete:
+            self._progress = None
+            self._finish_pass(current)
+        return self
+
+    def _begin_pass(self, n_features: int, n_rows: int) -> OnePassProgress:
+        regression = not hasattr(self, "classes")
+        if not regression and (self.classes is None or len(np.unique(np.asarray(self.classes))) != 2):
+            raise GratisError("a streamed pass needs the two classes: pass classes=[negative, positive]")
+        if self._choice("preprocessing", _PREPROCESSING) == "private":
+            raise GratisError("a streamed pass needs preprocessing 'public' or 'none': private scales take another")
+        budget, noise, ledger = self._budget(), self._noise_source(), self._ledger()
+        maps = self._public_maps(n_features, regression=regression)
+        stages = plan_one_pass(n_rows, n_features, budget=budget, standardise=False, regression=regression)
+        release = Release(
+            stages.event, budget, noise, ledger=ledger, dataset=self.dataset, plan=stages.plan, selection=Selection.NONE
+        )
+        return OnePassProgress(stages, release, n_rows, n_features, features=maps[0], target=maps[1])
+
+    def _finish_pass(self, done: OnePassProgress) -> None:
+        fit, release = done.finish()
+        self.plan_ = done.stages.plan
+        self.prediction_ = _in_original_units(self.plan_.prediction, fit)
+        self.certificate_ = release.certificate
+        self.fit_ = fit
+        self._publish(fit)
+
+    def fit_rows(self, stream: RowStream) -> Self:
+        """Train in one pass over a stream (`gratis.data.streaming.open_rows`) in constant memory.
+
+        With on_invalid="raise" the stream is read once more before anything is spent, to see that all is finite.
+        """
+        if self.algorithm == "full-batch":
+            raise GratisError("a stream is read once: use algorithm='one-pass' (or 'auto')")
+        if self._choice("on_invalid", ("raise", "zero")) == "raise":
+            stream.validate()
+        self.n_features_in_ = stream.n_features
+        progress = self._begin_pass(stream.n_features, stream.n_rows)
+        for rows, target in stream.batches():
+            progress.consume(rows, self._encoded(target))
+        self._finish_pass(progress)
+        return self
+
+    @abstractmethod
+    def _encoded(self, target: NDArray[Any]) -> NDArray[np.float64]:
+        """Targets as the trainer reads them."""
+
+    @abstractmethod
+    def _publish(self, fit: Any) -> None:
+        """Set coef_ and intercept_ from what was released."""
+
+    def _scores(self, X: ArrayLike) -> NDArray[np.float64]:
+        check_is_fitted(self, "fit_")
+        rows = validate_data(self, X, dtype=np.float64, reset=False)
+        return np.asarray(self.fit_.scores(rows))
+
+
+def _twin(spectrum: NDArray[np.float64], stages: StagedPlan, n_classes: int | None) -> TwinChoice:
+    return twin_settings(
+        spectrum,
+        stages.n_records,
+        mu=stages.descent_mu,
+        neighbouring=stages.neighbouring,
+        steps=stages.steps,
+        rng=np.random.default_rng(_TWIN_SEED),
+        n_classes=n_classes,
+    )
+
+
+def _staged_plan(stages: StagedPlan, budget: Budget, n_classes: int | None) -> Plan:
+    """The plan as it is known before the data is touched: the spectrum is still assumed to be flat."""
+    assumed = _twin(np.full(stages.n_columns + 1, 0.9), stages, n_classes)
+    shares = {leaf.label or leaf.kind: leaf.kind for leaf in stages.event.leaves()}
+    return Plan(
+        algorithm="full-batch",
+        schedule="preconditioned, mean of the last half",
+        settings={
+            "steps": stages.steps,
+            "stages": list(shares),
+            "descent_mu": stages.descent_mu,
+            "second_moments_mu": stages.second_moments_mu,
+            "clip_and_rate": "chosen by a twin of the privately released spectrum",
+        },
+        budget=budget,
+        event=stages.event,
+        prediction=_prediction(assumed, n_classes, "twin of a flat spectrum (before the data is touched)"),
+        reasons=(
+            f"{budget.describe()}: location and scale, second moments and descent share the budget; "
+            f"{stages.steps} full-batch steps in the basis of the released second moments.",
+            "Clip norm and learning rate minimise the worst regret over a family of synthetic problems with the "
+            "released spectrum; no setting is chosen by looking at scores on the data.",
+        ),
+    )
+
+
+def _prediction(choice: TwinChoice, n_classes: int | None, source: str) -> Prediction:
+    risks = np.array(choice.risks)
+    if n_classes is None:
+        risks = risks / 2  # twins report E(xᵀθ − xᵀθ*)², the excess risk is half of that
+    return Prediction(
+        quantity="excess_risk",
+        value=float(np.median(risks)),
+        low=float(risks.min()),
+        high=float(risks.max()),
+        source=source,
+        assumptions=(
+            "rows with log-normal lengths, skewed label noise",
+            "members: " + "; ".join(f"signal {m.signal_variance:g}, alignment {m.alignment:g}" for m in choice.members),
+            "median over the members; the range is over the members",
+        ),
+        details={
+            "unit": "½·variance of the target" if n_classes is None else "nats of cross-entropy",
+            "null_risk": float(np.median(choice.null_risks)) / (2 if n_classes is None else 1),
+        },
+    )
+
+
+def _in_original_units(prediction: Prediction, fit: OnePassFit | Any) -> Prediction:
+    """Scale a prediction for targets of variance 1 by the (released or public) scale of the target."""
+    factor = float(fit.target.scale[0]) ** 2
+    return Prediction(
+        quantity=prediction.quantity,
+        value=prediction.value * factor,
+        low=prediction.low * factor,
+        high=prediction.high * factor,
+        source=prediction.source,
+        assumptions=prediction.assumptions,
+        details=prediction.details | {"relative_value": prediction.value, "target_scale": factor**0.5},
+    )

@@ -1,0 +1,199 @@
+"""The private regressions as users meet them: what they promise, what they refuse, what they write down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gratis import Budget, DPLinearRegression, DPLogisticRegression, Ledger, PublicScales
+from gratis.accounting import verify_certificate
+from gratis.data.streaming import ArrayRows
+from gratis.specs.certificates import Certificate
+from gratis.specs.errors import BudgetExceededError, GratisError
+
+RNG = np.random.default_rng(0)
+N, D = 3000, 6
+X = RNG.normal(size=(N, D)) * [1, 10, 100, 0.01, 1, 5] + [0, 50, -7, 3, 0, 1]
+THETA = np.array([1.0, 0.1, 0.01, 0.0, -1.0, 0.2])
+Y = X @ THETA + RNG.normal(size=N) + 100
+LABELS = np.where(Y > np.median(Y), "high", "low")
+SCALES = PublicScales.from_sample(X[:200], Y[:200])
+SEEDED: dict[str, Any] = {"noise_seed": 1, "insecure_reproducible": True}
+
+
+def r_squared(model: Any) -> float:
+    return float(model.score(X, Y))
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "zero-out"])
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {},
+        {"preprocessing": "public", "public": SCALES},
+        {"preprocessing": "public", "public": SCALES, "algorithm": "one-pass"},
+    ],
+    ids=["private", "public", "one-pass"],
+)
+def test_it_learns_within_its_budget(relation: str, choices: dict[str, Any], tmp_path: Path) -> None:
+    model = DPLinearRegression(epsilon=2.0, delta=1e-6, neighbouring=relation, **choices, **SEEDED).fit(X, Y)
+    assert r_squared(model) > 0.5
+    certificate = model.certificate_
+    assert certificate.guarantee["epsilon"] <= 2.0
+    assert certificate.guarantee["epsilon"] > 1.99
+    assert str(certificate.neighbouring) == relation
+    certificate.write(tmp_path / "c.json")
+    assert verify_certificate(Certificate.read(tmp_path / "c.json")) == []
+    assert model.prediction_.low <= model.prediction_.excess_risk <= model.prediction_.high
+    assert certificate.plan is not None
+
+
+def test_coefficients_are_in_original_units() -> None:
+    model = DPLinearRegression(epsilon=50.0, delta=1e-5, **SEEDED).fit(X, Y)
+    inside = np.abs(X - model.fit_.features.centre) <= model.fit_.features.window
+    rows = X[inside.all(axis=1)]
+    assert len(rows) > 1000
+    np.testing.assert_allclose(model.predict(rows), rows @ model.coef_ + model.intercept_, rtol=1e-9, atol=1e-9)
+    assert r_squared(model) > 0.65
+
+
+def test_classification() -> None:
+    model = DPLogisticRegression(epsilon=2.0, delta=1e-5, classes=["low", "high"], **SEEDED).fit(X, LABELS)
+    assert model.score(X, LABELS) > 0.7
+    assert model.coef_.shape == (1, D)
+    np.testing.assert_allclose(model.predict_proba(X[:5]).sum(axis=1), 1)
+    assert "the set of classes that occur is public" not in model.certificate_.assumptions
+    assert verify_certificate(model.certificate_) == []
+
+
+def test_undeclared_classes_become_an_assumption_and_foreign_labels_count_nothing() -> None:
+    three = np.digitize(Y, np.quantile(Y, [0.3, 0.7]))
+    model = DPLogisticRegression(epsilon=4.0, **SEEDED).fit(X, three)
+    assert "the set of classes that occur is public" in model.certificate_.assumptions
+    assert model.predict_proba(X[:4]).shape == (4, 3)
+    two = DPLogisticRegression(epsilon=4.0, classes=[0, 2], **SEEDED).fit(X, three)
+    assert set(two.predict(X)) <= {0, 2}
+
+
+@pytest.mark.parametrize(
+    ("estimator", "target", "word"),
+    [
+        (DPLinearRegression(epsilon=-1.0), Y, "epsilon"),
+        (DPLinearRegression(epsilon=float("nan")), Y, "epsilon"),
+        (DPLinearRegression(delta=1.0), Y, "delta"),
+        (DPLinearRegression(neighbouring="add"), Y, "neighbouring"),
+        (DPLinearRegression(preprocessing="magic"), Y, "preprocessing"),
+        (DPLinearRegression(preprocessing="public"), Y, "public"),
+        (DPLinearRegression(public=SCALES), Y, "public"),
+        (DPLinearRegression(algorithm="adam"), Y, "algorithm"),
+        (DPLinearRegression(on_invalid="drop"), Y, "on_invalid"),
+        (DPLinearRegression(noise_seed=3), Y, "seed"),
+        (DPLinearRegression(ledger="x.ledger"), Y, "dataset"),
+        (DPLogisticRegression(), np.zeros(N), "class"),
+        (DPLogisticRegression(classes=[1]), np.zeros(N), "class"),
+        (DPLogisticRegression(algorithm="one-pass"), np.arange(N) % 3, "full-batch"),
+    ],
+)
+def test_bad_parameters_are_refused_before_anything_is_spent(estimator: Any, target: Any, word: str) -> None:
+    with pytest.raises(GratisError, match=word):
+        estimator.fit(X, target)
+    assert not hasattr(estimator, "certificate_")
+
+
+def test_bad_data_is_refused_and_nothing_is_reserved(tmp_path: Path) -> None:
+    path = tmp_path / "b.ledger"
+    ledger = Ledger.create(path, {"survey": Budget(epsilon=1.0, delta=1e-5)})
+    model = DPLinearRegression(ledger=str(path), dataset="survey")
+    broken = X.copy()
+    broken[3, 2] = np.inf
+    for rows, target in [(broken, Y), (X.astype(str) + "a", Y), (X, Y[:-1]), (X[:, 0], Y)]:
+        with pytest.raises(ValueError):
+            model.fit(rows, target)
+    assert ledger.status("survey").reservations == 0
+
+
+def test_the_ledger_is_asked_first_and_refuses_the_second_run(tmp_path: Path) -> None:
+    path = tmp_path / "b.ledger"
+    ledger = Ledger.create(path, {"survey": Budget(epsilon=1.0, delta=1e-5)})
+    model = DPLinearRegression(epsilon=1.0, delta=1e-5, ledger=str(path), dataset="survey").fit(X, Y)
+    assert model.certificate_.ledger_entry is not None
+    assert model.certificate_.ledger_entry["committed"]
+    assert verify_certificate(model.certificate_) == []
+    again = DPLinearRegression(epsilon=0.1, delta=1e-5, ledger=str(path), dataset="survey")
+    with pytest.raises(BudgetExceededError, match="left"):
+        again.fit(X, Y)
+    assert ledger.status("survey").reservations == 1
+
+
+def test_a_failure_inside_training_stays_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "b.ledger"
+    ledger = Ledger.create(path, {"survey": Budget(epsilon=1.0, delta=1e-5)})
+
+    def crash(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr("gratis.estimators.staged_linear.fit_stages", crash)
+    with pytest.raises(MemoryError):
+        DPLinearRegression(ledger=str(path), dataset="survey").fit(X, Y)
+    assert ledger.status("survey").reservations == 1
+    assert len(ledger.status("survey").never_committed) == 1
+
+
+def test_invalid_rows_can_contribute_nothing() -> None:
+    broken_X, broken_y = X.copy(), Y.copy()
+    broken_X[::50, 1] = np.nan
+    broken_X[7] = np.inf
+    broken_y[1::50] = np.nan
+    with pytest.raises(ValueError):
+        DPLinearRegression(**SEEDED).fit(broken_X, broken_y)
+    model = DPLinearRegression(epsilon=2.0, on_invalid="zero", **SEEDED).fit(broken_X, broken_y)
+    assert r_squared(model) > 0.5
+    assert model.certificate_.guarantee["epsilon"] <= 2.0
+
+
+def test_insecure_noise_is_written_down() -> None:
+    assert DPLinearRegression(**SEEDED).fit(X, Y).certificate_.randomness["secure"] is False
+    first, second = (DPLinearRegression().fit(X, Y) for _ in range(2))
+    assert first.certificate_.randomness["secure"] is True
+    assert not np.array_equal(first.coef_, second.coef_)
+
+
+def test_partial_fit_continues_one_declared_pass() -> None:
+    choices: dict[str, Any] = {"epsilon": 2.0, "algorithm": "one-pass", "preprocessing": "public", "public": SCALES}
+    whole = DPLinearRegression(**choices, **SEEDED).fit(X, Y)
+    parts = DPLinearRegression(**choices, **SEEDED)
+    parts.partial_fit(X[:1000], Y[:1000], n_rows=N)
+    assert not hasattr(parts, "coef_")
+    with pytest.raises(GratisError, match="beyond"):
+        parts.partial_fit(np.vstack([X, X]), np.concatenate([Y, Y]))
+    parts.partial_fit(X[1000:2500], Y[1000:2500])
+    parts.partial_fit(X[2500:], Y[2500:])
+    np.testing.assert_array_equal(parts.coef_, whole.coef_)
+    assert verify_certificate(parts.certificate_) == []
+    with pytest.raises(GratisError, match="n_rows"):
+        parts.partial_fit(X[:10], Y[:10])
+    assert not hasattr(DPLinearRegression(), "partial_fit")
+
+
+def test_streams_give_the_same_model_as_arrays() -> None:
+    choices: dict[str, Any] = {"epsilon": 2.0, "algorithm": "one-pass", "preprocessing": "public", "public": SCALES}
+    whole = DPLinearRegression(**choices, **SEEDED).fit(X, Y)
+    streamed = DPLinearRegression(**choices, **SEEDED).fit_rows(ArrayRows(X, Y, batch_rows=333))
+    np.testing.assert_array_equal(streamed.coef_, whole.coef_)
+    with pytest.raises(GratisError, match="another"):
+        DPLinearRegression(algorithm="one-pass").fit_rows(ArrayRows(X, Y))
+    binary = DPLogisticRegression(**choices, classes=[0, 1], **SEEDED).fit_rows(ArrayRows(X, (Y > 100) * 1.0))
+    assert binary.score(X, (Y > 100) * 1.0) > 0.7
+
+
+def test_nothing_private_is_kept() -> None:
+    """Attributes after fit are functions of releases: the same noise on a neighbour changes all of them, slightly."""
+    model = DPLinearRegression(**SEEDED).fit(X, Y)
+    public = {"plan_", "prediction_", "certificate_", "fit_", "coef_", "intercept_", "n_features_in_"}
+    fitted = {name for name in vars(model) if name.endswith("_") and not name.startswith("_")}
+    assert fitted == public
+    arrays = [model.fit_.parameters, model.fit_.spectrum, model.fit_.features.centre]
+    assert all(len(a) <= D + 1 for a in arrays)

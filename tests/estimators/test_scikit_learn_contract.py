@@ -1,0 +1,20 @@
+"""scikit-learn's own checks, none exempted by name.
+
+They run with an insecure seed, because several compare two fits of the same data. One tag is set, with its reason in
+the code: poor_score, scikit-learn's own way to say that on a few dozen rows nothing can be learned.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from gratis import DPLinearRegression, DPLogisticRegression
+
+SEEDED: dict[str, Any] = {"epsilon": 8.0, "noise_seed": 7, "insecure_reproducible": True}
+
+
+@parametrize_with_checks([DPLinearRegression(**SEEDED), DPLogisticRegression(**SEEDED)])
+def test_scikit_learn_check(estimator: Any, check: Any) -> None:
+    check(estimator)

@@ -1,0 +1,126 @@
+import math
+
+import numpy as np
+import pytest
+
+from gratis.mechanisms.location_scale import (
+    Standardiser,
+    _Block,
+    plan_standardisation,
+    release_location_scale,
+)
+from gratis.mechanisms.noise import NoiseSource
+from gratis.specs.errors import GratisError
+from gratis.specs.neighbouring import Neighbouring
+
+RELATIONS = list(Neighbouring)
+
+
+def statistics(X, pooled):
+    """The four un-noised statistics, in the order of the plan's events."""
+    block = _Block(X, np.isfinite(X).all(axis=1), pooled)
+    alone = _Block(X, np.isfinite(X).all(axis=1), False)
+    width = np.ones(1 if pooled else X.shape[1])
+    return block.octaves(), block.positions(width, 8), block.half_octaves(0.1 * width, width), alone.mean(0 * width, width)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("pooled", [False, True])
+def test_sensitivity_of_every_release_on_neighbours(relation, pooled):
+    rng = np.random.default_rng(3)
+    n, columns = (5, 40) if pooled else (400, 3)
+    plan = plan_standardisation(n, columns, mu=3.0, neighbouring=relation)
+    assert plan.pooled is pooled
+    worst = np.zeros(4)
+    for trial in range(300):
+        X = rng.standard_normal((n, columns)) * 2.0 ** rng.integers(-3, 4)
+        X[0] = [1.0, 0.0, -5.0, 1e9][trial % 4]
+        X2 = X.copy()
+        if relation is Neighbouring.REPLACE_ONE:
+            X2[0] = [-1.0, 1e-8, 1e300, np.nan, 0.3][trial % 5]
+        else:
+            X2[0] = np.nan  # an unusable row contributes nothing: exactly the zeroed-out neighbour
+        moved = [
+            float(np.linalg.norm(a - b))
+            for a, b in zip(statistics(X, pooled), statistics(X2, pooled), strict=True)
+        ]
+        assert all(m <= e.sensitivity for m, e in zip(moved, plan.events, strict=True))
+        worst = np.maximum(worst, moved)
+    assert (worst > 0.9 * np.array([e.sensitivity for e in plan.events])).all()
+
+
+def test_negative_control_unclipped_mean_breaks_the_bound():
+    X = np.zeros((400, 3))
+    X2 = X.copy()
+    X2[0] = 1e6
+    plan = plan_standardisation(400, 3, mu=3.0, neighbouring=Neighbouring.REPLACE_ONE)
+    assert np.linalg.norm(X.mean(axis=0) - X2.mean(axis=0)) > plan.events[3].sensitivity
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("shape", [(20_000, 10), (500, 100)])
+def test_events_compose_to_the_share(relation, shape):
+    plan = plan_standardisation(*shape, mu=0.2, neighbouring=relation)
+    spent = math.sqrt(sum((e.sensitivity / e.noise_std) ** 2 for e in plan.event.leaves()))
+    assert spent == pytest.approx(0.2, rel=1e-9)
+
+
+def test_finds_location_and_scale_of_very_different_columns():
+    rng = np.random.default_rng(4)
+    n = 50_000
+    centres = np.array([0.0, 1000.0, -3e-4, 2.0e6, 0.0])
+    scales = np.array([1.0, 3.0, 1e-5, 5e5, 1e-3])
+    X = rng.standard_normal((n, 5)) * scales + centres
+    plan = plan_standardisation(n, 5, mu=0.5, neighbouring=Neighbouring.REPLACE_ONE)
+    found = release_location_scale(X, plan, noise=NoiseSource.insecure(0))
+    assert (np.abs(found.centre - centres) < scales).all()
+    assert ((found.scale > scales / 2) & (found.scale < 3 * scales)).all()
+    assert (found.window >= 1.5 * scales).all()
+
+
+def test_outliers_do_not_move_it():
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((20_000, 2))
+    X[:40] = 1e12
+    plan = plan_standardisation(20_000, 2, mu=0.5, neighbouring=Neighbouring.ZERO_OUT)
+    found = release_location_scale(X, plan, noise=NoiseSource.insecure(0))
+    assert (found.scale < 3).all()
+    assert (np.abs(found.centre) < 0.5).all()
+
+
+def test_rare_indicator_columns_keep_their_ones():
+    X = (np.random.default_rng(6).random((20_000, 2)) < [0.5, 0.03]).astype(float)
+    plan = plan_standardisation(20_000, 2, mu=0.5, neighbouring=Neighbouring.ZERO_OUT)
+    found = release_location_scale(X, plan, noise=NoiseSource.insecure(0))
+    Z = found.transform(X)
+    assert (Z.std(axis=0) > 0.3).all()
+    assert (np.abs(Z).max(axis=0) < 20).all()
+
+
+def test_degenerate_columns_do_not_fail():
+    X = np.column_stack([np.zeros(300), np.full(300, 7.0), np.full(300, np.nan), np.full(300, 1e308)])
+    for part in (X, X[:, :2], X[:, 3:], X[:1, :2]):
+        plan = plan_standardisation(*part.shape, mu=0.3, neighbouring=Neighbouring.REPLACE_ONE)
+        found = release_location_scale(part, plan, noise=NoiseSource.insecure(2))
+        for values in (found.centre, found.scale, found.window):
+            assert np.isfinite(values).all()
+        assert (found.scale > 0).all()
+
+
+def test_transform_clips_and_returns_to_original_units():
+    found = Standardiser(np.array([1.0, -2.0]), np.array([2.0, 0.5]), np.array([4.0, 1.0]))
+    inside = np.array([[2.0, -2.5], [0.0, -1.5]])
+    theta = np.array([[1.5], [-2.0]])
+    slopes, shift = found.original_units(theta)
+    np.testing.assert_allclose(inside @ slopes + shift, found.transform(inside) @ theta)
+    np.testing.assert_allclose(found.inverse(found.transform(inside)), inside)
+    assert found.transform(np.array([[1e9, 0.0]]))[0, 0] == 2.0
+    assert np.isnan(found.transform(np.array([[np.inf, 0.0]]))[0, 0])
+    np.testing.assert_array_equal(Standardiser.identity(2).transform(inside), inside)
+
+
+def test_bad_parameters():
+    with pytest.raises(GratisError, match="mu"):
+        plan_standardisation(10, 2, mu=-1.0, neighbouring=Neighbouring.ZERO_OUT)
+    with pytest.raises(GratisError, match="n_records"):
+        plan_standardisation(0, 2, mu=1.0, neighbouring=Neighbouring.ZERO_OUT)

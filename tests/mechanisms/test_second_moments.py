@@ -1,0 +1,90 @@
+import math
+
+import numpy as np
+import pytest
+
+from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.second_moments import (
+    Preconditioner,
+    clipped_second_moments,
+    release_second_moments,
+    second_moment_event,
+)
+from gratis.specs.errors import GratisError
+from gratis.specs.neighbouring import Neighbouring
+
+RELATIONS = list(Neighbouring)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_sensitivity_on_neighbours(relation):
+    rng = np.random.default_rng(0)
+    n, columns, worst = 8, 3, 0.0
+    bound = second_moment_event(n, columns, mu=1.0, neighbouring=relation).sensitivity
+    for trial in range(2000):
+        X = rng.standard_normal((n, columns)) * 10.0 ** rng.integers(-2, 3)
+        X2 = X.copy()
+        X2[0] = 0 if relation is Neighbouring.ZERO_OUT else rng.standard_normal(columns) * 1e3
+        if trial % 5 == 0 and relation is Neighbouring.REPLACE_ONE:
+            X2[0] = rng.choice([np.nan, np.inf, 1e200, 1e-200, 0.0], columns)
+        if trial % 3 == 0:
+            X[0], X2[0, :2] = [1e4, 0, 0], [0, 1e4 * (relation is Neighbouring.REPLACE_ONE)]
+            X2[0, 2] = 0
+        worst = max(worst, float(np.linalg.norm(clipped_second_moments(X) - clipped_second_moments(X2))))
+    assert 0.99 * bound < worst <= bound
+
+
+def test_negative_control_unclipped_rows_break_the_bound():
+    X = np.full((8, 3), 5.0)
+    X2 = X.copy()
+    X2[0] = 0
+    bound = second_moment_event(8, 3, mu=1.0, neighbouring=Neighbouring.ZERO_OUT).sensitivity
+    assert np.linalg.norm(X.T @ X - X2.T @ X2) / 8 > bound
+    assert np.linalg.norm(clipped_second_moments(X) - clipped_second_moments(X2)) <= bound
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_event_spends_exactly_its_share(relation):
+    event = second_moment_event(1000, 7, mu=0.1, neighbouring=relation)
+    assert event.sensitivity / event.noise_std == pytest.approx(0.1, rel=1e-12)
+    assert event.sensitivity == pytest.approx((1 if relation is Neighbouring.ZERO_OUT else math.sqrt(2)) * 7 / 1000)
+
+
+def test_noise_law_on_a_table_of_zeros():
+    """With X = 0 the released matrix is pure noise: recover it from the preconditioner of many releases."""
+    stds = []
+    for seed in range(200):
+        event = second_moment_event(100, 2, mu=0.5, neighbouring=Neighbouring.ZERO_OUT)
+        released = NoiseSource.insecure(seed).release(clipped_second_moments(np.zeros((100, 2))), event.noise_std)
+        stds.append(released.ravel())
+    assert np.std(stds) == pytest.approx(2 / 100 / 0.5, rel=0.06)
+    assert np.std(stds) != pytest.approx(2 / 100 / 0.5 / 2, rel=0.06)  # halved noise would be seen
+
+
+def test_whitens_when_noise_is_small_and_maps_parameters_back():
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((20_000, 3)) @ np.array([[1, 0.5, 0], [0, 0.3, 0], [0, 0, 1.2]])
+    found, _ = release_second_moments(X, mu=100.0, neighbouring=Neighbouring.ZERO_OUT, noise=NoiseSource.insecure(0))
+    Z = found.transform(X)
+    moments = Z.T @ Z / len(Z)
+    assert np.abs(moments - np.diag(np.diag(moments))).max() < 0.02
+    # Rows were clipped for the release, so the moments of whole rows are larger, but by a factor only.
+    assert ((np.diag(moments) > 0.9) & (np.diag(moments) < 2)).all()
+    phi = rng.standard_normal((3, 2))
+    np.testing.assert_allclose(X @ found.restore(phi), Z @ phi, atol=1e-9)
+    assert 1 <= found.effective_dimension <= 3
+
+
+def test_degenerate_tables_do_not_fail():
+    for X in (np.zeros((5, 3)), np.full((5, 3), np.nan), np.full((1, 1), 1e308)):
+        found, _ = release_second_moments(X, mu=0.1, neighbouring=Neighbouring.REPLACE_ONE, noise=NoiseSource.insecure(1))
+        assert np.isfinite(found.basis).all()
+        assert ((found.spectrum >= 0) & (found.spectrum < 1)).all()
+    assert Preconditioner.identity(2).effective_dimension == 2
+
+
+def test_bad_parameters():
+    with pytest.raises(GratisError, match="mu"):
+        second_moment_event(10, 2, mu=0.0, neighbouring=Neighbouring.ZERO_OUT)
+    with pytest.raises(GratisError, match="n_columns"):
+        second_moment_event(10, 0, mu=1.0, neighbouring=Neighbouring.ZERO_OUT)
