@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from gratis.cli import account, certificate, ledger, plan
+from gratis.cli import account, certificate, ledger, plan, quickstart
 from gratis.specs.errors import GratisError
 
 __all__ = ["app", "run"]
@@ -24,6 +24,7 @@ app.add_typer(account.app, name="account")
 app.add_typer(plan.app, name="plan")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(certificate.app, name="certificate")
+app.command()(quickstart.quickstart)
 
 
 @app.callback(invoke_without_command=True)

@@ -27,7 +27,7 @@ from gratis.specs.predictions import Prediction
 from gratis.training.full_batch import GeneralisedLinearModel
 from gratis.training.staged import StagedPlan, fit_stages, plan_stages
 
-__all__ = ["PrivateLinearModel"]
+__all__ = ["PrivateLinearModel", "predict_staged"]
 
 _TWIN_SEED = 20261115  # public: the twin's synthetic data is the same for everybody
 _PREPROCESSING = ("private", "public", "none")
@@ -203,6 +203,19 @@ def _twin(spectrum: NDArray[np.float64], stages: StagedPlan, n_classes: int | No
         rng=np.random.default_rng(_TWIN_SEED),
         n_classes=n_classes,
     )
+
+
+def predict_staged(n_records: int, n_features: int, budget: Budget, n_classes: int | None = None) -> Prediction:
+    """Predict the excess risk of the staged fit before any data, in units of the target's variance."""
+    stages = plan_stages(
+        n_records,
+        n_features,
+        mu=calibrate_mu(budget),
+        neighbouring=budget.neighbouring,
+        outputs=n_classes or 1,
+        regression=n_classes is None,
+    )
+    return _staged_plan(stages, budget, n_classes).prediction
 
 
 def _staged_plan(stages: StagedPlan, budget: Budget, n_classes: int | None) -> Plan:

@@ -1,0 +1,55 @@
+"""Worst-case neighbours for the full-batch descent of a plan: the pair on which its accounting is tight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gratis.audits.distinguishing import Audit, audit_trainer
+from gratis.mechanisms.noise import NoiseSource
+from gratis.models.linear import LinearModel
+from gratis.specs.errors import GratisError
+from gratis.specs.events import Composition, FullBatchDescent
+from gratis.specs.plans import Plan
+from gratis.training.full_batch import descend
+
+__all__ = ["audit_full_batch"]
+
+
+def audit_full_batch(plan: Plan, *, runs: int, delta: float = 1e-5, confidence: float = 0.95) -> Audit:
+    """Train the plan's descent many times on the neighbours that its bound is tight for, and attack it.
+
+    All rows are zero but one, whose gradient is clipped in every step: exchanged for its negative (replace-one) or
+    for nothing (zero-out), it moves the last iterate by the whole sensitivity in every step.
+    """
+    leaves = plan.event.leaves() if isinstance(plan.event, Composition) else (plan.event,)
+    descents = [leaf for leaf in leaves if isinstance(leaf, FullBatchDescent)]
+    if len(descents) != 1:
+        raise GratisError("only plans with one full-batch descent can be audited on their worst case")
+    event = descents[0]
+    from gratis.accounting import leaf_mu
+
+    X = np.zeros((event.n_records, 2))
+    X[0, 0] = 1.0
+    far = np.zeros(event.n_records)
+    far[0] = 1e9  # never reached, so the record stays clipped
+    other = -far if event.neighbouring.sensitivity_factor == 2 else np.zeros_like(far)
+    noise = NoiseSource.secure()
+    settings: dict[str, Any] = {
+        "steps": event.steps,
+        "clip_norm": 1.0,
+        "learning_rate": 1.0,
+        "mu": leaf_mu(event),
+        "neighbouring": event.neighbouring,
+        "noise": noise,
+        "average": False,
+    }
+
+    def train(y: Any) -> Any:
+        return lambda _: descend(X, y, LinearModel(), **settings).parameters
+
+    direction = np.array([1.0, 0.0])
+    return audit_trainer(
+        train(other), train(far), event, runs=runs, direction=direction, delta=delta, confidence=confidence
+    )
