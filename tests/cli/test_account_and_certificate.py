@@ -76,9 +76,7 @@ def test_certificate_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
     budget = Budget(mu=0.5, neighbouring=Neighbouring.ZERO_OUT)
     event = GaussianRelease(sensitivity=1.0, noise_std=2.1, neighbouring=Neighbouring.ZERO_OUT)
-    certificate = issue_certificate(
-        event=event, budget=budget, selection=Selection.NONE, randomness={"secure": False}
-    )
+    certificate = issue_certificate(event=event, budget=budget, selection=Selection.NONE, randomness={"secure": False})
     path = tmp_path / "certificate.json"
     certificate.write(path)
     assert run(["certificate", "verify", str(path)]) == 0

@@ -246,6 +246,8 @@ def _top(
             last = np.minimum(before + length, size - 1)
             run_sum = sums[rows, last + 1] - sums[rows, before + 1]
             top = np.maximum(top, np.where(run_sum > near * noise_std * math.sqrt(length), last, before))
+        if (top == before).all():
+            break
     return np.asarray(top)
 
 

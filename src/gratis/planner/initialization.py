@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -111,7 +112,7 @@ def compare_initializations(
     costs = min(choices, key=lambda c: (c.excess_risk_bound, c.depth))
     worst = max(choices, key=lambda c: c.gradient_norm_constant)
     advantage = total_variation_upper_bound(kl=kl_budget)
-    reasons = (
+    reasons: tuple[str, ...] = (
         f"leaks least: {leaks.scheme} at depth {leaks.depth}, B = {leaks.gradient_norm_constant:.4g}; the most is "
         f"{worst.scheme} at depth {worst.depth}, {worst.gradient_norm_constant / leaks.gradient_norm_constant:.3g} "
         "times as much in the same run",
@@ -120,6 +121,9 @@ def compare_initializations(
         f"KL ≤ {kl_budget:g} caps membership advantage at {advantage:.3g}; it is not (ε, δ)-DP, and one rare event "
         "may still give a record away",
     )
+    trivial = math.log(max(2, n_classes))
+    if costs.excess_risk_bound > trivial:
+        reasons += (f"every risk bound lies above ln {max(2, n_classes)} = {trivial:.3g}, what predicting nothing costs",)
     assumptions = (
         "linearised network at random initial weights, bounds in expectation over them",
         "inputs of norm at most √d; all iterates released",

@@ -23,6 +23,7 @@ ROUNDING_INFLATION = 1.001
 """A thousandth more noise pays for floating point (docs/proofs/one-pass-rounding.md)."""
 
 _NEGLIGIBLE = 1e-3  # share of a(0)
+_STANDSTILL = 1e-6  # a pass that can move θ by less than this, in units of the target, is not run at all
 _ROOM = 10.0  # radius of the ball for θ, in units where rows have E‖x‖² = d and the target variance 1
 
 
@@ -46,7 +47,14 @@ def one_pass_event(
     rho = check_positive("rho", rho)
     n = check_count("n_records", n_records)
     scale = check_positive("row_scale", row_scale)
-    rate = float(np.max(schedule.rate(np.linspace(0.0, 1.0, 65))))
+    times = np.linspace(0.0, 1.0, 65)
+    rate = float(np.max(schedule.rate(times)))
+    if float(np.mean(schedule.product(times))) * math.sqrt(dimension) < _STANDSTILL:
+        still = Runs.constant(0.0, n)
+        return OnePassIteration(
+            step_sizes=still, clip_norms=still, noise_stds=still,
+            rounding_inflation=ROUNDING_INFLATION, neighbouring=neighbouring, label=f"{label}: stand still",
+        )  # fmt: skip
     # A batch must stay a small part of the pass, and its step below half the cap of a typical row.
     largest = max(1, min(n // 1000, int(n / (dimension * max(rate, 1e-300)))))
     tried = [(batch, ROUNDING_INFLATION) for batch in _doublings(largest)]

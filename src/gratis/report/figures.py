@@ -60,5 +60,7 @@ def cost_figure(
     axes.plot(data[:, 0], data[:, 1], color=_ACCENT, linewidth=2, marker="o", markersize=3)
     axes.plot(*chosen, color=_SECOND, marker="o", markersize=8, linestyle="none", label="this run")
     axes.set_xscale("log")
+    axes.set_xticks(data[:, 0], [f"{value:g}" for value in data[:, 0]])
+    axes.minorticks_off()
     axes.legend(loc="best", frameon=False, fontsize=8)
     return _png(figure)
