@@ -21,7 +21,12 @@ def statistics(X, pooled):
     block = _Block(X, np.isfinite(X).all(axis=1), pooled)
     alone = _Block(X, np.isfinite(X).all(axis=1), False)
     width = np.ones(1 if pooled else X.shape[1])
-    return block.octaves(), block.positions(width, 8), block.half_octaves(0.1 * width, width), alone.mean(0 * width, width)
+    return (
+        block.octaves(),
+        block.positions(width, 8),
+        block.half_octaves(0.1 * width, width),
+        alone.mean(0 * width, width),
+    )
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -41,8 +46,7 @@ def test_sensitivity_of_every_release_on_neighbours(relation, pooled):
         else:
             X2[0] = np.nan  # an unusable row contributes nothing: exactly the zeroed-out neighbour
         moved = [
-            float(np.linalg.norm(a - b))
-            for a, b in zip(statistics(X, pooled), statistics(X2, pooled), strict=True)
+            float(np.linalg.norm(a - b)) for a, b in zip(statistics(X, pooled), statistics(X2, pooled), strict=True)
         ]
         assert all(m <= e.sensitivity for m, e in zip(moved, plan.events, strict=True))
         worst = np.maximum(worst, moved)

@@ -77,7 +77,9 @@ def test_whitens_when_noise_is_small_and_maps_parameters_back():
 
 def test_degenerate_tables_do_not_fail():
     for X in (np.zeros((5, 3)), np.full((5, 3), np.nan), np.full((1, 1), 1e308)):
-        found, _ = release_second_moments(X, mu=0.1, neighbouring=Neighbouring.REPLACE_ONE, noise=NoiseSource.insecure(1))
+        found, _ = release_second_moments(
+            X, mu=0.1, neighbouring=Neighbouring.REPLACE_ONE, noise=NoiseSource.insecure(1)
+        )
         assert np.isfinite(found.basis).all()
         assert ((found.spectrum >= 0) & (found.spectrum < 1)).all()
     assert Preconditioner.identity(2).effective_dimension == 2

@@ -68,9 +68,7 @@ def test_is_reproducible_and_knows_classes():
     assert min(n - r for n, r in zip(one.null_risks, one.risks, strict=True)) > -0.5
 
 
-@pytest.mark.parametrize(
-    ("relation", "reference"), [(Neighbouring.REPLACE_ONE, 0.198), (Neighbouring.ZERO_OUT, 0.075)]
-)
+@pytest.mark.parametrize(("relation", "reference"), [(Neighbouring.REPLACE_ONE, 0.198), (Neighbouring.ZERO_OUT, 0.075)])
 def test_reference_of_spec_4(relation, reference):
     """Σ = I, ‖θ*‖ = 1, ζ² = .25, n = 2000, d = 200, μ = .292: good to about 10 %, plus the twin's own error."""
     found = predict_full_batch(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gratis.numerics.rounding import ROWS_PER_CHUNK
 from gratis.specs.errors import GratisError
 
-__all__ = ["TINY_SQUARE", "clipped_mean_gradient", "row_norms", "sanitised"]
+__all__ = ["TINY_SQUARE", "clipped_mean_gradient", "row_norms", "sanitised", "usable_rows"]
 
 # Added under every root: squares that underflow lose less than this, so a computed norm is never too small.
 TINY_SQUARE = 1e-280
@@ -23,8 +23,14 @@ TINY_SQUARE = 1e-280
 Mean = Callable[[NDArray[Any]], NDArray[Any]]
 
 
-def sanitised(X: NDArray[Any], usable: NDArray[np.bool_]) -> NDArray[Any]:
+def usable_rows(X: NDArray[Any]) -> NDArray[np.bool_]:
+    """Say which rows hold finite numbers only; the others contribute nothing to any release."""
+    return np.asarray(np.isfinite(X).all(axis=1))
+
+
+def sanitised(X: NDArray[Any], usable: NDArray[np.bool_] | None = None) -> NDArray[Any]:
     """Return X with the unusable rows set to zero; a zero row has a zero gradient whatever its factor is."""
+    usable = usable_rows(X) if usable is None else usable
     return X if usable.all() else np.where(usable[:, None], X, 0)
 
 
@@ -58,6 +64,7 @@ def clipped_mean_gradient(
     targets : (n, B or 1, k)
         What the mean function is compared with.
     parameters : (D, B, k)
+        θ of every run.
     mean : callable
         Maps scores (m, B, k) to means of the same shape (identity, sigmoid, softmax).
     clip_norms : (B,)

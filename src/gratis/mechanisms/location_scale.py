@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from gratis.mechanisms.clipped_gradient import usable_rows
 from gratis.mechanisms.noise import NoiseSource
 from gratis.numerics.rounding import ROWS_PER_CHUNK, rounding_inflation
 from gratis.specs.checks import check_count, check_positive
 from gratis.specs.events import Composition, GaussianRelease
 from gratis.specs.neighbouring import Neighbouring
 
-__all__ = ["Standardiser", "StandardisationPlan", "plan_standardisation", "release_location_scale"]
+__all__ = ["StandardisationPlan", "Standardiser", "plan_standardisation", "release_location_scale"]
 
 _LOWEST, _HIGHEST = -30, 40  # octaves of |x| told apart; smaller counts as zero, larger as the highest
 _ZOOM_BINS = 24  # half octaves below twice the half-range
@@ -146,7 +147,7 @@ def release_location_scale(X: NDArray[np.float64], plan: StandardisationPlan, *,
     **Guarantee**: the five releases are those of `plan.events` (sensitivities: `plan_standardisation`); each is
     computed from the rows and from earlier releases only. Rows with a non-finite entry contribute nothing.
     """
-    usable = np.isfinite(X).all(axis=1)
+    usable = usable_rows(X)
     stds = [event.noise_std for event in plan.events]
     block = _Block(X, usable, plan.pooled)
     columns = X.shape[1]
@@ -299,7 +300,7 @@ def _zoom(
     counts: NDArray[np.float64], noise_std: float, *, tail: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return (window, root mean square below it) in units of the half-range, from noisy half-octave counts."""
-    columns, size = counts.shape
+    size = counts.shape[1]
     upper = np.exp2((np.arange(size) - (size - 3)) / 2.0)
     # The spread weighs bins by their squared distance, so only bins beyond doubt may enter it.
     sure = _top(counts, noise_std, near=_CERTAIN)

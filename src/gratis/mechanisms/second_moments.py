@@ -72,7 +72,7 @@ def second_moment_event(n_records: int, n_columns: int, *, mu: float, neighbouri
 
 def clipped_second_moments(X: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return (1/n)Σ xxᵀ with every row scaled to norm at most √D. Not private: a step of the release below."""
-    rows = sanitised(X, np.isfinite(X).all(axis=1))
+    rows = sanitised(X)
     n, columns = rows.shape
     norms = row_norms(rows)
     # An infinite norm means overflow: weight 0.

@@ -49,7 +49,8 @@ def one_pass_event(
     scale = check_positive("row_scale", row_scale)
     times = np.linspace(0.0, 1.0, 65)
     rate = float(np.max(schedule.rate(times)))
-    if float(np.mean(schedule.product(times))) * math.sqrt(dimension) < _STANDSTILL:
+    travel = float(np.mean(schedule.product(times))) * math.sqrt(dimension)
+    if travel < _STANDSTILL:
         still = Runs.constant(0.0, n)
         return OnePassIteration(
             step_sizes=still, clip_norms=still, noise_stds=still,
@@ -61,7 +62,9 @@ def one_pass_event(
     tried += [(largest, 1 + 10 * (ROUNDING_INFLATION - 1)), (largest, 1 + 100 * (ROUNDING_INFLATION - 1))]
     for batch, inflation in tried:
         event = _batched(schedule, n, dimension, batch, inflation, rho, neighbouring, scale, label)
-        if _room(event, dimension) * scale >= _ROOM:
+        # θ cannot leave a ball of twice its longest way and its noise, so a larger one is never needed.
+        noise = math.sqrt(dimension * float(np.sum(event.noise_stds.array() ** 2))) * scale
+        if _room(event, dimension) * scale >= min(_ROOM, 2 * travel + 4 * noise):
             return event
     raise GratisError(f"one pass over {n} rows leaves too little room in double precision; use fewer rows")
 

@@ -27,7 +27,7 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
   margin: 1rem 0; }
 .numbers { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .8rem; }
 .numbers div { border-left: 3px solid var(--accent); padding: .1rem .8rem; }
-.numbers b { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums; }
+.numbers b { display: block; font-size: 1.2rem; white-space: nowrap; font-variant-numeric: tabular-nums; }
 .numbers span { color: var(--soft); font-size: .85rem; }
 .pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(18rem, 1fr)); gap: 1rem; }
 img { width: 100%; height: auto; border-radius: 8px; }

@@ -63,11 +63,20 @@ def predict_full_batch(
 
     Parameters
     ----------
+    n_records : int
+        n.
     spectrum : (d,)
         Assumed eigenvalues of Σ.
     member : Member
         Signal variance S, label-noise variance ζ², alignment of θ* with the eigenvalues.
+    mu : float
+        GDP parameter of the descent.
+    neighbouring : Neighbouring
+        Gives κ.
     rng : numpy Generator
+        Public randomness.
+    steps, clips, travels : sequences
+        The grid.
     columns, rows, seeds : int
         Size of the twin.
 
@@ -108,7 +117,7 @@ def predict_full_batch(
                 risks[seed, index, kind] = 0.5 * np.einsum("j,jsm->sm", kept, np.square(error))
     surplus = 0.5 * member.label_noise_variance * (kept.size / size.n_records - spectrum.size / n)
     mean = risks.mean(axis=(0, 4))
-    step, kind, setting = np.unravel_index(int(mean.argmin()), mean.shape)
+    step, kind, setting = (int(i) for i in np.unravel_index(int(mean.argmin()), mean.shape))
     best = float(mean[step, kind, setting])
     spread = risks[:, step, kind, setting].ravel()
     clip, travel = (float(v) for v in grid[setting])

@@ -124,6 +124,10 @@ def twin_settings(
         Public randomness.
     n_classes : int, optional
         None for regression with targets of variance one, else the number of classes.
+    members : sequence of Member, optional
+        What is assumed about the unknown.
+    clips, travels : sequences of float
+        The grid of c and τ.
 
     >>> choice = twin_settings(np.full(5, 0.9), 2000, mu=0.5, neighbouring=Neighbouring.ZERO_OUT, steps=16,
     ...                        rng=np.random.default_rng(0))
@@ -134,9 +138,7 @@ def twin_settings(
     classes = n_classes is not None
     members = tuple(members or (CLASSIFICATION_MEMBERS if classes else REGRESSION_MEMBERS))
     # A class costs as much as a target, so classes get fewer rows.
-    size = TwinSize.of(
-        np.asarray(spectrum, dtype=np.float64), n_records, mu=mu, rows=1000 if classes else 2000
-    )
+    size = TwinSize.of(np.asarray(spectrum, dtype=np.float64), n_records, mu=mu, rows=1000 if classes else 2000)
     grid = np.array([(c, t) for c in clips for t in travels])
     if classes:
         risk, null = _classification_risks(size, neighbouring, steps, grid, members, int(n_classes or 2), rng)

@@ -95,15 +95,23 @@ def descend(
     Parameters
     ----------
     X : (n, D)
+        Rows.
     y : (n,)
         Targets as the model reads them.
     model : GeneralisedLinearModel
+        Mean function and target encoding.
     steps : int
         T, fixed before data is touched.
     clip_norm : float
         C.
     learning_rate : float or (T,)
         η, constant or one for each step.
+    mu : float
+        GDP parameter of the whole descent.
+    neighbouring : Neighbouring
+        The relation of the guarantee.
+    noise : NoiseSource
+        Where the noise comes from.
     average : bool
         Mean of the last ⌈T/2⌉ iterates (post-processing) instead of the last one.
 
@@ -118,7 +126,7 @@ def descend(
     if rows.ndim != 2:
         raise GratisError("X must be a matrix of records by columns")
     targets = model.targets(y)
-    event = descent_event(*rows.shape, model.outputs, steps, mu=mu, neighbouring=neighbouring)
+    event = descent_event(rows.shape[0], rows.shape[1], model.outputs, steps, mu=mu, neighbouring=neighbouring)
     noise_std = event.noise_stds.values[0]
     parameters = descend_many(
         rows,
@@ -148,13 +156,22 @@ def descend_many(
 
     Parameters
     ----------
+    X : (n, D)
+        Rows, shared by all runs.
     targets : (n, B or 1, k)
+        What the means are compared with.
+    mean : callable
+        Scores to means.
+    steps : int
+        T.
     clip_norms : (B,)
+        C of every run.
     learning_rates : (T or 1, B)
+        η of every run.
     add_noise : callable
         Adds the noise of one step to the mean clipped gradient, in units of the clip norm.
     """
-    X = sanitised(X, np.isfinite(X).all(axis=1))
+    X = sanitised(X)
     norms = row_norms(X)
     parameters = np.zeros((X.shape[1], clip_norms.size, targets.shape[2]), dtype=X.dtype)
     total = np.zeros_like(parameters)

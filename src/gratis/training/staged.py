@@ -154,7 +154,7 @@ class StagedFit:
         return self.target.inverse(self.features.transform(X) @ self.parameters[:-1] + self.parameters[-1])
 
     def original_units(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return (coefficients (d, k), intercept (k,)): x·coefficients + intercept equals `scores` inside the window."""
+        """Return (coefficients (d, k), intercept (k,)): inside the window they give the same as `scores`."""
         slopes, shift = self.features.original_units(self.parameters[:-1])
         return slopes * self.target.scale, (shift + self.parameters[-1]) * self.target.scale + self.target.centre
 
@@ -178,6 +178,14 @@ def fit_stages(
 
     Parameters
     ----------
+    X, y : arrays
+        The private records.
+    plan : StagedPlan
+        From `plan_stages`.
+    model : GeneralisedLinearModel
+        Linear or softmax.
+    noise : NoiseSource
+        Where the noise comes from.
     choose : callable
         Maps the released spectrum (ones for plain descent) and the plan to descent settings. It gets no data.
     features, target : Standardiser, optional
