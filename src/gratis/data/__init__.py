@@ -1,0 +1,1 @@
+"""Rows from arrays and files, and public data sets."""

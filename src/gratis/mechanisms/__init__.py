@@ -1,0 +1,1 @@
+"""The only room where a value computed from private rows meets noise."""

@@ -164,6 +164,11 @@ def release_location_scale(X: NDArray[np.float64], plan: StandardisationPlan, *,
         # Many columns, little known of each: shrink their means to the pooled one (James–Stein).
         energy = float(np.square(offset).sum())
         offset = offset * max(0.0, 1.0 - max(columns - 2, 1) * stds[3] ** 2 / max(energy, 1e-300))
+    # The spread was measured around the old centre: take off what the move explains (less its noise).
+    moved = np.square(window) * (np.square(offset) - stds[3] ** 2)
+    if plan.pooled:
+        moved = moved.mean(keepdims=True)
+    scale = np.sqrt(np.clip(np.square(scale) - moved, np.square(scale) / 4, np.square(scale)))
     centre = centre + window * offset
     return Standardiser(*(np.broadcast_to(a, (columns,)).copy() for a in (centre, scale, window)))
 

@@ -1,0 +1,1 @@
+"""Models as plain mathematics: linear, logistic, random features, networks."""

@@ -1,0 +1,1 @@
+"""Mathematics without privacy meaning: outward rounding, the Gaussian trade-off, rounding bounds."""

@@ -1,0 +1,1 @@
+"""One program a figure of the papers."""

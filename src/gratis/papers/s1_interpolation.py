@@ -42,9 +42,7 @@ def eigenvalues_by_width(
     return rows
 
 
-def linear_regime(
-    n: int, d: int, width: int, steps: int, activation: str, rng: np.random.Generator
-) -> dict[str, Any]:
+def linear_regime(n: int, d: int, width: int, steps: int, activation: str, rng: np.random.Generator) -> dict[str, Any]:
     """Train a wide two-layer network and predict its losses from the tangent kernel at initialisation.
 
     The output layer has entries of order one, so that the kernel grows with the width and the weights hardly move.

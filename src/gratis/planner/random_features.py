@@ -14,8 +14,8 @@ from gratis.simulation.random_features_twin import (
     draw_sign_twin,
     feature_second_moment,
     parse_activation,
+    planned_descent,
     planned_engine,
-    planned_event,
     shrunken,
 )
 from gratis.specs.budget import Budget
@@ -93,7 +93,7 @@ def plan_random_features(
     steps = max(_steps(twin, time, power) for twin in drawn)
     clip_norm = clip * math.sqrt(p * power)
     learning_rate = time * d / (p * power * steps)
-    event = planned_event(n, p, steps, mu=mu, neighbouring=budget.neighbouring)
+    event = planned_descent(n, p, 1, steps, mu=mu, neighbouring=budget.neighbouring)
     engine = planned_engine(n, d, p, steps)
     nonprivate = float(np.mean([twin.interpolant_loss for twin in drawn]))
     value = float(losses[:, best].mean())

@@ -1,0 +1,1 @@
+"""Synthetic problems and twins: training on data that nobody owns."""

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from gratis.models.kernels import infinite_width_diagonal, infinite_width_kernel
 from gratis.models.random_features import Activation, RandomFeatures, SquaredErrorModel
 from gratis.specs.checks import check_count
-from gratis.specs.events import FullBatchDescent
+from gratis.specs.events import FullBatchDescent, GaussianRelease
 from gratis.specs.neighbouring import Neighbouring
 from gratis.training.dual import simulate_dual
 from gratis.training.feature_descent import EngineChoice, choose_engine, feature_descent_event
+from gratis.training.feature_mean import feature_mean_event
 from gratis.training.gram import Gram, Spectrum, accumulate_gram, decompose
 
 __all__ = [
@@ -23,8 +24,9 @@ __all__ = [
     "draw_sign_twin",
     "feature_second_moment",
     "parse_activation",
+    "planned_descent",
     "planned_engine",
-    "planned_event",
+    "planned_mean",
     "shrunken",
 ]
 
@@ -143,11 +145,18 @@ def feature_second_moment(activation: Activation) -> float:
     return float(infinite_width_diagonal(np.ones((1, 1)), activation)[0])
 
 
-def planned_event(
-    n_records: int, n_features: int, steps: int, *, mu: float, neighbouring: Neighbouring
+def planned_descent(
+    n_records: int, n_features: int, outputs: int, steps: int, *, mu: float, neighbouring: Neighbouring
 ) -> FullBatchDescent:
-    """Return the event that training with one output will cause."""
-    return feature_descent_event(n_records, n_features, 1, steps, mu=mu, neighbouring=neighbouring)
+    """Return the event that training on features will cause: the planner reaches training through this room only."""
+    return feature_descent_event(n_records, n_features, outputs, steps, mu=mu, neighbouring=neighbouring)
+
+
+def planned_mean(
+    n_records: int, n_features: int, bound: float, *, mu: float, neighbouring: Neighbouring
+) -> GaussianRelease:
+    """Return the event that a private mean of the features will cause."""
+    return feature_mean_event(n_records, n_features, bound, mu=mu, neighbouring=neighbouring)
 
 
 def planned_engine(n_records: int, n_inputs: int, n_features: int, steps: int) -> EngineChoice:

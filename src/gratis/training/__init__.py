@@ -1,0 +1,1 @@
+"""Private training: full batch, one pass, random features, networks."""

@@ -1,0 +1,183 @@
+"""S1: how many parameters reconstruct the training data — the threshold p ≈ nd, pictures, and private training."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gratis.accounting import gdp_epsilon_upper_bound, gdp_mu_lower_bound
+from gratis.audits.reconstruction import FrozenLayer, chance_error, match_points, reconstruct
+from gratis.mechanisms.noise import NoiseSource
+from gratis.models.random_features import RELU, RandomFeatures, SquaredErrorModel
+from gratis.papers.registry import Claim, PaperResult
+from gratis.specs.neighbouring import Neighbouring
+from gratis.training.feature_descent import descend_features
+
+__all__ = ["attack_row", "interpolant", "pictures", "private_parameters", "reconstruction", "sphere_problem"]
+
+Array = NDArray[Any]
+
+DELTA = 1e-5
+
+
+def sphere_problem(n: int, d: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """The authors' data: points on the sphere of radius √d, y = gᵀx/√d + N(0, ¼)."""
+    X = rng.standard_normal((n, d))
+    X *= math.sqrt(d) / np.linalg.norm(X, axis=1, keepdims=True)
+    return X, X @ rng.standard_normal(d) / math.sqrt(d) + 0.5 * rng.standard_normal(n)
+
+
+def interpolant(features: RandomFeatures, X: Array, y: Array) -> Array:
+    """θ* = Φᵀ(ΦΦᵀ)⁺y, where gradient descent from zero ends."""
+    phi = features.transform(X).astype(np.float64)
+    return np.asarray(phi.T @ np.linalg.lstsq(phi @ phi.T, y, rcond=1e-12)[0])
+
+
+def private_parameters(features: RandomFeatures, X: Array, y: Array, mu: float, seed: int) -> Array:
+    """S0's private descent on the same model: C = ½√p, ηT = 5d/p, exact noise, replace-one."""
+    p, d, steps = features.n_features, features.n_inputs, 100
+    run = descend_features(
+        features, X, y, SquaredErrorModel(), steps=steps, clip_norm=0.5 * math.sqrt(p),
+        learning_rate=5 * d / p / steps, mu=mu, neighbouring=Neighbouring.REPLACE_ONE, noise=NoiseSource.insecure(seed),
+    )  # fmt: skip
+    return run.parameters
+
+
+def attack_row(
+    theta: Array, features: RandomFeatures, X: Array, rng: np.random.Generator, *, hops: int, steps: int = 2000
+) -> dict[str, Any]:
+    """Attack θ and compare with the truth."""
+    found = reconstruct(theta, FrozenLayer.from_features(features), len(X), rng=rng, steps=steps, hops=hops)
+    return {
+        "p": features.n_features,
+        "ratio": features.n_features / X.size,
+        "error": match_points(X, found.points).mean_error,
+        "error_up_to_sign": match_points(X, found.points, up_to_sign=True).mean_error,
+        "residual": found.residual,
+        "gradients": found.gradients,
+    }
+
+
+def pictures(n: int, side: int) -> tuple[Array, Array, tuple[int, ...], str]:
+    """Return n images as rows on the sphere, ±1 labels, their shape, and where they come from.
+
+    CIFAR airplanes and automobiles if GRATIS_DATA has them (averaged down to side × side), else scikit-learn's digits.
+    """
+    path = Path(os.environ.get("GRATIS_DATA", "")) / "cifar10" / "cifar10_airplane_automobile.npz"
+    if path.is_file():
+        with np.load(path) as stored:
+            images, labels = stored["x_train"][:n].astype(np.float64), stored["y_train"][:n]
+        cell = 32 // side
+        images = images.reshape(n, side, cell, side, cell, 3).mean(axis=(2, 4))
+        source, positive = "CIFAR-10", labels == 1
+    else:
+        from sklearn.datasets import load_digits
+
+        images, labels = load_digits(return_X_y=True)
+        images, positive, source = images[:n].reshape(n, 8, 8, 1), labels[:n] >= 5, "digits"
+    rows = images.reshape(n, -1) - images.reshape(n, -1).mean(axis=1, keepdims=True)
+    rows *= math.sqrt(rows.shape[1]) / np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows, np.where(positive, 1.0, -1.0), images.shape[1:], source
+
+
+def reconstruction(scale: str, rng: np.random.Generator) -> PaperResult:
+    """Sweep of p/(nd), the authors' setting, private training at ε = 8 and beyond, and images."""
+    full = scale == "full"
+    n, d, seeds, hops = (10, 40, 3, 10) if full else (5, 16, 1, 10)
+    ratios = [0.1, 0.25, 0.5, 1, 1.5, 2, 3, 5, 10] if full else [0.1, 0.5, 1, 2, 5, 10]
+    rows: list[dict[str, Any]] = []
+    chance = []
+    for ratio in ratios:
+        for seed in range(seeds):
+            X, y = sphere_problem(n, d, rng)
+            chance.append(chance_error(X, rng))
+            features = RandomFeatures(n_inputs=d, n_features=max(n, round(ratio * n * d)), activation=RELU, seed=seed)
+            rows.append({"training": "none", **attack_row(interpolant(features, X, y), features, X, rng, hops=hops)})
+            if seed == 0 or full:
+                mu = gdp_mu_lower_bound(epsilon=8.0, delta=DELTA)
+                theta = private_parameters(features, X, y, mu, seed)
+                rows.append({"training": "private", "epsilon": 8.0, "mu": mu,
+                             **attack_row(theta, features, X, rng, hops=1, steps=400)})  # fmt: skip
+    level = float(np.mean(chance))
+    by_budget = _success_by_budget(n, d, full, rng)
+    rows += by_budget
+    succeeded = [row["epsilon"] for row in by_budget if row["error"] < 0.5 * level]
+
+    def mean(kind: str, ratio: float) -> float:
+        p = max(n, round(ratio * n * d))
+        return float(np.mean([r["error"] for r in rows if r["training"] == kind and r["p"] == p]))
+
+    least_private = min(mean("private", ratio) for ratio in ratios) / level
+    claims = [
+        Claim("near 0 at p = 10·nd: mean error below .05", mean("none", 10) < 0.05, mean("none", 10)),
+        Claim("near chance below: error above .8 of chance at p = nd/2", mean("none", 0.5) > 0.8 * level,
+              mean("none", 0.5) / level),
+        Claim("falls sharply beyond p ≈ nd: from nd to 5nd by more than half of chance",
+              mean("none", 1) - mean("none", 5) > 0.5 * level, mean("none", 1) - mean("none", 5)),
+        Claim("private training at ε = 8 stays near chance (above .9 of it) at every p", least_private > 0.9,
+              least_private),
+    ]  # fmt: skip
+    notes = [f"chance after matching {level:.3f} (√2 before); errors are ‖x − x̂‖/√d after Hungarian matching"]
+    notes.append(
+        f"private training is broken (error below half of chance, p = 10nd) from ε ≈ {min(succeeded):.3g} on"
+        if succeeded else "no budget tried lets the attack succeed on private training"
+    )  # fmt: skip
+    if full:
+        X, y = sphere_problem(20, 100, rng)
+        features = RandomFeatures(n_inputs=100, n_features=20_000, activation=RELU, seed=1)
+        rows.append({"training": "none", "setting": "authors: n=20, d=100, p=20000",
+                     **attack_row(interpolant(features, X, y), features, X, rng, hops=10)})  # fmt: skip
+        claims.append(Claim("authors' setting n=20, d=100, p=20000: error below .05", rows[-1]["error"] < 0.05,
+                            rows[-1]["error"]))  # fmt: skip
+    side, p = (32, 100_000) if full else (4, 3000)
+    images, labels, shape, source = pictures(10, side)
+    features = RandomFeatures(n_inputs=images.shape[1], n_features=p, activation=RELU, seed=2)
+    layer = FrozenLayer.from_features(features)
+    found = reconstruct(interpolant(features, images, labels), layer, 10, rng=rng, steps=1000, hops=2)
+    shown = match_points(images, found.points)
+    notes.append(f"pictures: 10 of {source}, d={images.shape[1]}, p={p}, p/(nd)={p / images.size:.2f}")
+    rows.append({"training": "none", "setting": notes[-1], "p": p, "ratio": p / images.size, "error": shown.mean_error,
+                 "residual": found.residual, "gradients": found.gradients})  # fmt: skip
+    claims.append(Claim("pictures: mean error below .1", shown.mean_error < 0.1, shown.mean_error))
+
+    def draw_figure(figure: Any) -> None:
+        top, bottom = figure.subfigures(2, 1, height_ratios=[1.7, 1])
+        axes = top.subplots()
+        for kind, label in (("none", "no privacy"), ("private", "private, ε = 8")):
+            axes.plot(ratios, [mean(kind, ratio) for ratio in ratios], "o-", label=label)
+            single = [r for r in rows if r["training"] == kind and "setting" not in r]
+            axes.plot([r["ratio"] for r in single], [r["error"] for r in single], ".", color="grey", ms=3)
+        axes.axhline(level, color="grey", lw=0.7, ls=":", label="chance")
+        axes.axvline(1, color="grey", lw=0.7, ls=":")
+        axes.set(xscale="log", xlabel="p / (nd)", ylabel="‖x − x̂‖/√d after matching", ylim=(-0.03, 1.45))
+        axes.set_title(f"Reconstruction of the training points, n={n}, d={d}, ReLU random features")
+        axes.legend()
+        panels = bottom.subplots(2, len(images))
+        for i, column in enumerate(panels.T):
+            for axis, row in zip(column, (images[i], shown.points[i]), strict=True):
+                low, high = images[i].min(), images[i].max()
+                axis.imshow(np.clip((row.reshape(shape) - low) / (high - low), 0, 1).squeeze(), cmap="gray")
+                axis.set_axis_off()
+        bottom.suptitle(f"{source}: originals above, reconstructions below", fontsize=9)
+
+    settings = {"n": n, "d": d, "seeds": seeds, "ratios": ratios, "activation": "relu", "delta": DELTA,
+                "private": "C=½√p, ηT=5d/p, 100 steps, replace-one"}  # fmt: skip
+    return PaperResult(settings, rows, claims, draw_figure, tuple(notes))
+
+
+def _success_by_budget(n: int, d: int, full: bool, rng: np.random.Generator) -> list[dict[str, Any]]:
+    """Attack private training at p = 10nd with ever larger budgets."""
+    X, y = sphere_problem(n, d, rng)
+    features = RandomFeatures(n_inputs=d, n_features=10 * n * d, activation=RELU, seed=0)
+    rows = []
+    for mu in np.logspace(1, 5, 9 if full else 3):
+        theta = private_parameters(features, X, y, float(mu), 0)
+        rows.append({"training": "by budget", "mu": float(mu),
+                     "epsilon": gdp_epsilon_upper_bound(mu=float(mu), delta=DELTA),
+                     **attack_row(theta, features, X, rng, hops=2, steps=600)})  # fmt: skip
+    return rows

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gratis.accounting import account, calibrate_mu
+from gratis.mechanisms.noise import NoiseSource
+from gratis.models.random_features import RandomFeatures, SquaredErrorModel
+from gratis.planner.feature_classifier import plan_feature_classifier
+from gratis.planner.random_features import plan_random_features
+from gratis.specs.budget import Budget
+from gratis.specs.errors import GratisError
+from gratis.training.feature_descent import descend_features
+
+
+def test_plan_predicts_what_training_gives() -> None:
+    budget = Budget(epsilon=4.0, delta=1 / 400)
+    n, d, p = 400, 20, 3000
+    plan = plan_random_features(n, d, p, budget)
+    settings = plan.settings
+    rng = np.random.default_rng(5)
+    losses = []
+    for seed in range(4):
+        direction = rng.standard_normal(d)
+        X, X_test = rng.standard_normal((n, d)), rng.standard_normal((1000, d))
+        features = RandomFeatures(n_inputs=d, n_features=p, seed=seed)
+        run = descend_features(
+            features, X, np.sign(X @ direction), SquaredErrorModel(), steps=settings["steps"],
+            clip_norm=settings["clip_norm"], learning_rate=settings["learning_rate"], mu=calibrate_mu(budget),
+            neighbouring=budget.neighbouring, noise=NoiseSource.insecure(seed),
+        )  # fmt: skip
+        assert run.event == plan.event  # what the ledger reserved is what was spent
+        assert str(run.choice.engine) == settings["engine"]
+        predictions = features.transform(X_test).astype(float) @ run.parameters[:, 0]
+        losses.append(np.square(predictions - np.sign(X_test @ direction)).mean())
+    assert abs(np.mean(losses) - plan.prediction.value) < 0.05
+    assert plan.prediction.value < 0.7  # the trivial predictor has loss 1
+    details = plan.prediction.details
+    assert details["predicted_nonprivate_loss"] < plan.prediction.value + 0.1
+    assert set(details["theorem_2"]) == {"noise", "early_stopping", "plateau"}
+    assert account(plan.event).mu <= calibrate_mu(budget)
+
+
+def test_regime_is_checked() -> None:
+    small = Budget(epsilon=4.0, delta=0.01)
+    inside = plan_random_features(150, 60, 3000, small, twins=1)
+    outside = plan_random_features(150, 5, 3000, small, twins=1)
+    assert inside.prediction.details["regime"]["inside"]
+    assert not outside.prediction.details["regime"]["inside"]
+    assert "miss" in outside.explain()
+
+
+@pytest.mark.parametrize("change", [{"n_features": 0}, {"n_records": 0}, {"n_inputs": -1}, {"activation": "swish"}])
+def test_bad_facts_are_refused(change: dict[str, object]) -> None:
+    facts: dict[str, object] = {"n_records": 50, "n_inputs": 5, "n_features": 100, "budget": Budget(mu=1.0)}
+    with pytest.raises(GratisError):
+        plan_random_features(**(facts | change))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("centre", [True, False])
+def test_classifier_plan_spends_the_budget_and_no_more(centre: bool) -> None:
+    budget = Budget(epsilon=1.0, delta=1e-5)
+    plan = plan_feature_classifier(10_000, 500, 10, budget, centre=centre)
+    mu = calibrate_mu(budget)
+    assert 0.9999 * mu < account(plan.event).mu <= mu
+    settings = plan.settings
+    moved = settings["learning_rate"] * settings["clip_norm"] * settings["steps"]
+    assert 2 * moved * settings["row_norm"] / (10_000 * settings["descent_mu"]) == pytest.approx(plan.prediction.value)
