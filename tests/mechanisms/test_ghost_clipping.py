@@ -247,13 +247,57 @@ def test_non_finite_records_add_nothing_and_spoil_nobody(value: float) -> None:
     np.testing.assert_allclose(gradient(spoiled, targets), gradient(inputs, targets, others), atol=1e-6)
 
 
-def test_labels_and_tokens_out_of_range_add_nothing() -> None:
-    module, inputs, targets = build("embedding")
+class Positioned(nn.Module):
+    """A table of positions, read without records, and a table of tokens; both frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.position = nn.Embedding(4, 6), nn.Embedding(5, 6)
+        self.out = nn.Linear(30, 3)
+        for table in (self.token, self.position):
+            table.weight.requires_grad_(False)
+
+    def forward(self, x):
+        return self.out((self.token(x) + self.position(torch.arange(5))).flatten(1))
+
+
+class Wrapped(nn.Module):
+    """A table inside a module without a rule."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.gain = nn.Embedding(4, 6), nn.Parameter(torch.ones(6))
+        self.out = nn.Linear(30, 3)
+
+    def forward(self, x):
+        return self.out((self.table(x) * self.gain).flatten(1))
+
+
+@pytest.mark.parametrize("make", [NETWORKS["embedding"][0], Positioned, Wrapped])
+def test_labels_and_tokens_out_of_range_add_nothing(make) -> None:
+    _, inputs, targets = build("embedding")
+    module = make()
     gradient = ClippedGradientSum(module, clip_norm=0.5)
     others = np.arange(2, 12)
     expected = gradient(inputs, targets, others)
     inputs[0, 3], targets[1] = 99, 17
     np.testing.assert_allclose(gradient(inputs, targets), expected, atol=1e-6)
+
+
+def test_one_token_a_record_spoils_that_record_alone() -> None:
+    module = nn.Sequential(nn.Embedding(4, 6), nn.Linear(6, 3))
+    inputs, targets = torch.arange(4), torch.arange(4) % 3
+    gradient = ClippedGradientSum(module, clip_norm=0.5)
+    gradient.check(inputs, targets)
+    expected = gradient(inputs, targets, np.arange(1, 4))
+    inputs[0] = -7
+    np.testing.assert_allclose(gradient(inputs, targets), expected, atol=1e-6)
+
+
+def test_an_infinitely_good_loss_adds_nothing() -> None:
+    module = nn.Linear(4, 1, bias=False)
+    gradient = ClippedGradientSum(module, lambda out, y: out[:, 0] + y, clip_norm=0.1)
+    assert not gradient(torch.ones(1, 4), torch.tensor([-torch.inf])).any()
 
 
 def test_tiny_inputs_with_huge_weights_are_still_clipped() -> None:

@@ -29,8 +29,8 @@ def test_closed_form_is_the_minimum_over_rate_and_regularisation(decay: float, s
         coefficients, k=found.k, learning_rate=found.learning_rate, regularisation=found.regularisation, **settings
     )
     assert again == pytest.approx(found.excess_risk)
-    grid = np.geomspace(1e-4, 1e4, 81)
-    for k, eta in itertools.product((1, 2, 5, 17, 40, 64), grid):
+    grid = np.geomspace(1e-4, 1e4, 33)
+    for k, eta in itertools.product((1, 5, 17, 64), grid):
         for alpha in (0.0, 0.5 / eta, *grid[::4]):
             value = excess_risk_upper_bound(
                 coefficients, k=k, learning_rate=float(eta), regularisation=float(alpha), **settings

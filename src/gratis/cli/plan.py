@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from gratis.cli import plan_network
 from gratis.cli.output import JSON_OPTION, emit, table
 from gratis.specs.errors import GratisError
 
@@ -89,6 +90,43 @@ def linear(
         ]
     )
     emit(data, as_json=as_json, text=text)
+
+
+@app.command("random-features")
+def random_features(
+    n: int = typer.Option(..., help="Number of rows (public)."),
+    d: int = typer.Option(..., help="Number of inputs."),
+    p: int = typer.Option(..., help="Number of random features."),
+    epsilon: float = typer.Option(..., help="Budget."),
+    delta: float = typer.Option(..., help="Budget."),
+    neighbouring: str = typer.Option("replace-one", help="replace-one or zero-out."),
+    activation: str = typer.Option("tanh", help="tanh, relu or erf."),
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """Choose clip norm, steps, rate and noise of random-features regression, and predict its test loss."""
+    from gratis.accounting import describe_guarantee
+    from gratis.planner.random_features import plan_random_features
+    from gratis.specs.budget import Budget
+    from gratis.specs.neighbouring import Neighbouring
+
+    budget = Budget(epsilon=epsilon, delta=delta, neighbouring=Neighbouring.parse(neighbouring))
+    plan = plan_random_features(n, d, p, budget, activation=activation)
+    details = plan.prediction.details
+    emit(
+        {
+            "settings": plan.settings,
+            "predicted_test_loss": plan.prediction.value,
+            "predicted_nonprivate_loss": details["predicted_nonprivate_loss"],
+            "prediction": plan.prediction.to_json(),
+            "guarantee": describe_guarantee(plan.event, budget) | {"neighbouring": str(budget.neighbouring)},
+            "reasons": list(plan.reasons),
+        },
+        as_json=as_json,
+        text="\n".join([*plan.reasons, "Assumed: " + "; ".join(plan.prediction.assumptions) + "."]),
+    )
+
+
+app.command("network")(plan_network.network)
 
 
 def _spectrum(text: str) -> Any:

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from gratis.cli import account, certificate, ledger, plan, quickstart
+from gratis.cli import account, audit, certificate, lab, ledger, papers, plan, quickstart
 from gratis.specs.errors import GratisError
 
 __all__ = ["app", "run"]
@@ -24,6 +24,9 @@ app.add_typer(account.app, name="account")
 app.add_typer(plan.app, name="plan")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(certificate.app, name="certificate")
+app.add_typer(audit.app, name="audit")
+app.add_typer(lab.app, name="lab")
+app.add_typer(papers.app, name="papers")
 app.command()(quickstart.quickstart)
 
 

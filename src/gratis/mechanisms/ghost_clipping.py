@@ -205,9 +205,10 @@ class ClippedGradientSum:
         """Watch the layers, and let autograd compute no parameter gradient."""
         handles = []
         try:
+            for table in self.module.modules():
+                if isinstance(table, nn.Embedding):
+                    handles.append(table.register_forward_pre_hook(self._before_embedding))
             for unit in self._units:
-                if type(unit) is nn.Embedding:
-                    handles.append(unit.register_forward_pre_hook(self._before_embedding))
                 handles.append(unit.register_forward_hook(self._after, with_kwargs=True))
             for parameter in self.parameters:
                 parameter.requires_grad_(False)
@@ -220,9 +221,14 @@ class ClippedGradientSum:
 
     def _before_embedding(self, module: Any, arguments: tuple[Any, ...]) -> Any:
         # An index outside the table must not raise, which would tell of a record: that record adds nothing.
+        if not arguments:
+            raise GratisError("an Embedding must be called with its index as a positional argument")
         index = arguments[0]
         outside = (index < 0) | (index >= module.num_embeddings)
-        self._invalid |= outside.reshape(len(outside), -1).any(dim=1)
+        if self._visits is not None:
+            # A table of positions is read without records; its indices are the same for all.
+            by_record = outside.ndim > 0 and len(outside) == len(self._invalid)
+            self._invalid |= outside.reshape(len(outside), -1).any(dim=1) if by_record else outside.any()
         return (index.masked_fill(outside, 0), *arguments[1:])
 
     def _after(self, module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
@@ -268,7 +274,7 @@ class ClippedGradientSum:
         norms = sum(use.squared_norms() for use in uses.values()).sqrt_()
         weights = torch.clamp(self.clip_norm / norms, max=1.0)
         # Weights that float32 cannot hold to full precision would not bound the record: it adds nothing.
-        bad = ~(norms + losses.detach() < torch.inf) | ~(weights > _SMALLEST_WEIGHT) | self._invalid
+        bad = ~torch.isfinite(norms + losses.detach()) | ~(weights > _SMALLEST_WEIGHT) | self._invalid
         weights.masked_fill_(bad, 0)
         drop = bool(bad.any())
         for parameter, use in uses.items():

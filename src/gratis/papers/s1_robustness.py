@@ -74,6 +74,7 @@ def _slope(rows: list[dict[str, Any]]) -> float:
 
 def robustness(scale: str, rng: np.random.Generator) -> PaperResult:
     """Minimum-norm interpolants on the sphere (and MNIST 0 against 1 at full scale)."""
+    sizes: tuple[int, ...]
     if scale == "full":
         d, sizes, n_test = 1000, (400, 800, 1200), 50
         features, neurons = [1500, 2500, 5000, 10_000, 20_000], [50, 125, 250, 500, 1000, 2000]

@@ -1,0 +1,182 @@
+"""`gratis lab`: how many parameters interpolate, interpolate robustly, and give the training data away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from gratis.cli.output import JSON_OPTION, emit, table
+from gratis.specs.errors import GratisError
+
+__all__ = ["app"]
+
+app = typer.Typer(help="The trust laboratory: interpolation, robustness, reconstruction.", no_args_is_help=True)
+
+_SEED = typer.Option(0, help="Seed of data and features; everything here is synthetic or public.")
+_N = typer.Option(100, "--n", help="Training points.")
+_D = typer.Option(20, "--d", help="Input dimension.")
+
+
+@app.command()
+def interpolate(
+    n: int = _N,
+    d: int = _D,
+    depth: int = typer.Option(2, help="Layers of weights, at least 2."),
+    activation: str = typer.Option("tanh", help="relu, tanh, softplus, square or cosine."),
+    ratios: str = typer.Option("0.5,0.9,1.5,3,6,12,25", help="p/n, separated by commas."),
+    seed: int = _SEED,
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """Smallest eigenvalue of the tangent kernel against the number of parameters, and descent against prediction."""
+    import numpy as np
+
+    from gratis.papers.s1_interpolation import eigenvalues_by_width, linear_regime
+    from gratis.specs.checks import check_count
+
+    n, d = check_count("n", n, minimum=2), check_count("d", d)
+    rng = np.random.default_rng(check_count("seed", seed, minimum=0))
+    wanted = _numbers("ratios", ratios)
+    rows = eigenvalues_by_width(n, d, check_count("depth", depth, minimum=2), wanted, 3, activation, rng)
+    descent = linear_regime(min(n, 50), d, 2000, 200, activation, rng)
+    measured, predicted = descent["measured"][-1], descent["predicted"][-1]
+    positive = [row["p"] for row in rows if row["least"] > 1e-10]
+    words = (
+        f"the tangent kernel is invertible from p = {min(positive)} on (n = {n}): descent interpolates"
+        if positive
+        else f"the tangent kernel is singular at every p tried (n = {n}): more parameters are needed"
+    )
+    trained = (
+        f"a network of width 2000 after 200 steps on {min(n, 50)} points: loss {measured:.4g}, "
+        f"the linear regime predicts {predicted:.4g}"
+    )
+    shown = table(
+        ["layers", "width", "p", "p/n", "smallest eigenvalue / mean diagonal"],
+        [[str(r["depth"]), str(r["width"]), str(r["p"]), f"{r['ratio']:.2f}", f"{r['smallest']:.3g}"] for r in rows],
+    )
+    data = {"rows": rows, "verdict": words, "measured_loss": measured, "predicted_loss": predicted}
+    emit(data, as_json=as_json, text=f"{words}\n{trained}\n\n{shown}")
+
+
+@app.command()
+def robustness(
+    n: int = _N,
+    d: int = typer.Option(200, "--d", help="Input dimension."),
+    features: str = typer.Option("400,1000,4000", help="Numbers of random features, separated by commas."),
+    neurons: str = typer.Option("12,25,50,100,200", help="Numbers of neurons k (p = 2kd), separated by commas."),
+    seed: int = _SEED,
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """Sensitivity of minimum-norm interpolants against p, beside the law of robustness."""
+    import numpy as np
+
+    from gratis.papers.s1_robustness import sensitivity_rows, sphere_problem
+    from gratis.specs.checks import check_count
+
+    n, d = check_count("n", n, minimum=2), check_count("d", d, minimum=2)
+    rng = np.random.default_rng(check_count("seed", seed, minimum=0))
+    rows = sensitivity_rows(
+        "sphere",
+        sphere_problem(n, d, 100, rng),
+        features=[check_count("features", value) for value in _numbers("features", features)],
+        neurons=[check_count("neurons", value) for value in _numbers("neurons", neurons)],
+        rng=rng,
+    )
+    words = (
+        "S(x) = |x||grad f(x)| of order 1 is robust; random features do not get there by adding parameters, tangent "
+        "features with an even activation (cosine) do, about as fast as the law of robustness allows"
+    )
+    shown = table(
+        ["features", "activation", "p", "sensitivity", "sqrt(nd/p)"],
+        [[r["model"], r["activation"], str(r["p"]), f"{r['sensitivity']:.3g}", f"{r['law']:.3g}"] for r in rows],
+    )
+    emit({"rows": rows, "n": n, "d": d}, as_json=as_json, text=f"{words}\n\n{shown}")
+
+
+@app.command()
+def reconstruct(
+    n: int = typer.Option(10, "--n", help="Training points."),
+    d: int = typer.Option(40, "--d", help="Input dimension."),
+    p: int | None = typer.Option(None, "--p", help="Random features; 10·n·d if left out."),
+    epsilon: float | None = typer.Option(None, help="Train privately with this epsilon (delta 1e-5, replace-one)."),
+    images: bool = typer.Option(False, help="Attack images (CIFAR if GRATIS_DATA has them, else digits)."),
+    side: int = typer.Option(8, help="Width and height of the images."),
+    picture: Path | None = typer.Option(None, help="Draw originals above reconstructions into this PNG file."),
+    hops: int = typer.Option(10, help="Attempts to leave a local minimum."),
+    seed: int = _SEED,
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """Train random features on n points and get the points back from the parameters."""
+    import numpy as np
+
+    from gratis.accounting import gdp_mu_lower_bound
+    from gratis.audits.reconstruction import FrozenLayer, chance_error, match_points
+    from gratis.audits.reconstruction import reconstruct as attack
+    from gratis.models.random_features import RELU, RandomFeatures
+    from gratis.papers.s1_reconstruction import DELTA, interpolant, pictures, private_parameters, sphere_problem
+    from gratis.specs.checks import check_count
+
+    n, d = check_count("n", n), check_count("d", d, minimum=2)
+    rng = np.random.default_rng(check_count("seed", seed, minimum=0))
+    if picture is not None and not images:
+        raise GratisError("--picture draws images: give --images as well")
+    if images:
+        if side not in (4, 8, 16, 32):
+            raise GratisError(f"--side must be 4, 8, 16 or 32, got {side}")
+        X, y, shape, source = pictures(n, side)
+    else:
+        X, y = sphere_problem(n, d, rng)
+        shape, source = (), "synthetic points"
+    n_features = 10 * X.size if p is None else check_count("p", p)
+    features = RandomFeatures(n_inputs=X.shape[1], n_features=n_features, activation=RELU, seed=seed)
+    if epsilon is None:
+        theta = interpolant(features, X, y)
+    else:
+        mu = gdp_mu_lower_bound(epsilon=epsilon, delta=DELTA)
+        theta = private_parameters(features, X, y, mu, seed)
+    found = attack(theta, FrozenLayer.from_features(features), n, rng=rng, steps=2000, hops=hops)
+    matched = match_points(X, found.points)
+    chance, error = chance_error(X, rng), matched.mean_error
+    trained = "without privacy" if epsilon is None else f"with epsilon {epsilon:g}, delta {DELTA:g}, replace-one"
+    words = (
+        f"{source}, n = {n}, d = {X.shape[1]}, p = {n_features} ({n_features / X.size:.2f}·nd), trained {trained}: "
+        + (
+            "the training points were reconstructed"
+            if error < 0.1
+            else "the attack found nothing: its error is that of random points"
+            if error > 0.8 * chance
+            else "the training points were reconstructed in part"
+        )
+        + f" (mean error {error:.3g}, chance {chance:.3g})"
+    )
+    if picture is not None:
+        _draw(X, matched.points, shape, picture)
+    data: dict[str, Any] = {
+        "verdict": words, "error": error, "chance": chance, "residual": found.residual, "gradients": found.gradients,
+        "n": n, "d": X.shape[1], "p": n_features, "epsilon": epsilon, "errors": matched.errors.tolist(),
+    }  # fmt: skip
+    emit(data, as_json=as_json, text=words)
+
+
+def _numbers(name: str, text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise GratisError(f"{name} must be numbers separated by commas, got {text!r}") from None
+
+
+def _draw(truth: Any, found: Any, shape: tuple[int, ...], path: Path) -> None:
+    import numpy as np
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(1.0 * len(truth), 2.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(2, len(truth), squeeze=False)
+    for original, rebuilt, column in zip(truth, found, panels.T, strict=True):
+        low, high = original.min(), original.max()
+        for axis, row in zip(column, (original, rebuilt), strict=True):
+            axis.imshow(np.clip((row.reshape(shape) - low) / (high - low), 0, 1).squeeze(), cmap="gray")
+            axis.set_axis_off()
+    figure.savefig(path, dpi=120)
