@@ -204,15 +204,20 @@ def adassp_best_case(
     X, y = train
     scaled = public_map(X)
     centre, scale = y.mean(), y.std()
-    Z = np.column_stack([(X - scaled.centre) / scaled.scale, np.ones(len(X))])
-    T = np.column_stack([(test[0] - scaled.centre) / scaled.scale, np.ones(len(test[0]))])
-    norms, sizes = np.linalg.norm(Z, axis=1), np.abs((y - centre) / scale)
+    sizes = np.abs((y - centre) / scale)
     found = {}
-    for row_quantile in (0.1, 0.5, 0.9, 1.0):
-        for target_quantile in (0.9, 0.99, 1.0):
-            bounds = np.quantile(norms, row_quantile), np.quantile(sizes, target_quantile)
-            theta = adassp(Z, (y - centre) / scale, relation, np.random.default_rng(seed), *map(float, bounds))
-            found[f"{row_quantile}/{target_quantile}"] = r_squared(test[1], T @ theta * scale + centre)
+    for winsorised in (False, True):
+        window = scaled.window if winsorised else np.full(X.shape[1], np.inf)
+        maps = Standardiser(scaled.centre, scaled.scale, window)
+        Z, T = (np.column_stack([maps.transform(part), np.ones(len(part))]) for part in (X, test[0]))
+        norms = np.linalg.norm(Z, axis=1)
+        for row_quantile in (0.1, 0.5, 0.9, 1.0):
+            for target_quantile in (0.9, 0.99, 1.0):
+                bounds = np.quantile(norms, row_quantile), np.quantile(sizes, target_quantile)
+                rng = np.random.default_rng(seed)
+                theta = adassp(Z, (y - centre) / scale, relation, rng, *map(float, bounds))
+                key = f"{winsorised}/{row_quantile}/{target_quantile}"
+                found[key] = r_squared(test[1], T @ theta * scale + centre)
     return found
 
 

@@ -57,7 +57,7 @@ def test_sampled_norm_is_that_of_autograd() -> None:
     widths, betas = (4, 6, 5, 2), (0.4, 0.2, 0.3)
     generator = torch.Generator().manual_seed(0)
     total = []
-    for _ in range(3000):
+    for _ in range(800):
         weights = [
             (torch.randn(b, a, generator=generator) * beta**0.5).requires_grad_()
             for a, b, beta in zip(widths[:-1], widths[1:], betas, strict=True)
@@ -68,7 +68,7 @@ def test_sampled_norm_is_that_of_autograd() -> None:
         scores = weights[-1] @ h
         total.append(sum(float(g.square().sum()) for s in scores for g in torch.autograd.grad(s, weights, retain_graph=True)))
     ((mean, _),) = sampled_squared_jacobian(widths, [betas], 20_000, np.random.default_rng(0))
-    assert np.mean(total) == pytest.approx(mean, rel=0.1)
+    assert np.mean(total) == pytest.approx(mean, rel=0.2)
     assert mean == pytest.approx(gradient_norm_constant(widths, betas), rel=0.05)
 
 

@@ -225,3 +225,14 @@ def test_engine_choice_follows_sizes() -> None:
     assert choose_engine(2000, 1000, 10).engine is Engine.PRIMAL
     assert choose_engine(100_000, 1_000_000, 10).engine is Engine.PRIMAL
     assert choose_engine(2000, 4_000_000, 500, n_inputs=100).engine is Engine.DUAL
+
+
+def test_simulation_refuses_the_noise_source_of_releases() -> None:
+    features, X, y, X_test = problem()
+    gram = accumulate_gram(features, X, X_test)
+    with pytest.raises(GratisError, match="simulated"):
+        simulate_dual(
+            gram, decompose(gram.train), SquaredErrorModel(), y, np.ones(5), steps=1,
+            learning_rates=np.ones((1, 1)), clip_norms=np.ones(1), noise_stds=np.ones((1, 1)), n_seeds=1,
+            rng=NoiseSource.insecure(0),  # type: ignore[arg-type]
+        )  # fmt: skip

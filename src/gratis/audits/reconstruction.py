@@ -6,8 +6,8 @@ the training points once p ≫ nd:
     minimise ‖P⊥ θ‖²/‖θ‖² over ‖x̂ᵢ‖ = √d,   P⊥ the projection off span{φ(Vx̂₁), …, φ(Vx̂ₙ)}.
 
 With the coefficients c = (Φ̂Φ̂ᵀ)⁻¹Φ̂θ and the residual r = θ − Φ̂ᵀc the gradient is −2cᵢVᵀ(φ′(Vx̂ᵢ) ∘ r): two matrix
-products, nothing is differentiated by a tape. The authors take up to 10⁶ momentum steps; L-BFGS takes about 2,000,
-the first of them on a part of the features, since any part of θ is spanned by the same part of the features.
+products, nothing is differentiated by a tape. The authors take up to 10⁶ momentum steps; L-BFGS takes a few thousand,
+most of them on a part of the features, since any part of θ is spanned by the same part of the features.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ Array = NDArray[Any]
 
 # Features of the first stage, in units of nd.
 _FIRST_STAGE = 3
+_FIRST_HOPS = 2
 _HISTORY = 20
 _STARTS, _ASCENTS = 16, 30
 
@@ -191,12 +192,29 @@ class _Attack:
         )  # fmt: skip
         return float(found.fun), self.sphere(found.x.reshape(self.n, self.d))
 
-    def pursue(self, points: Array, chosen: int, rng: np.random.Generator) -> Array:
+    def search(
+        self, points: Array, features: int, steps: int, hops: int, tolerance: float, rng: np.random.Generator
+    ) -> tuple[float, Array]:
+        best, points = self.descend(points, features, steps, tolerance)
+        for hop in range(hops):
+            if best < tolerance:
+                break
+            layer, parameters = self.layer.part(features), self.parameters[:features]
+            least = np.argsort(span_residual(points, layer, parameters)[2])
+            chosen, tried = int(least[(hop // 2) % self.n]), points.copy()
+            tried[chosen] = -points[chosen] if hop % 2 else self.pursue(points, chosen, features, rng)
+            value, tried = self.descend(tried, features, steps // 2, tolerance)
+            if value < best:
+                best, points = value, tried
+        return best, points
+
+    def pursue(self, points: Array, chosen: int, count: int, rng: np.random.Generator) -> Array:
         """Return the point whose features explain most of what the others leave of θ, by power ascent."""
-        V, function, derivative = self.layer.weights, self.layer.function, self.layer.derivative
+        V, function, derivative = self.layer.weights[:count], self.layer.function, self.layer.derivative
+        parameters = self.parameters[:count]
         others = np.asarray(function(np.delete(points, chosen, axis=0).astype(np.float32) @ V.T), dtype=np.float32)
         basis = np.linalg.qr(others.T)[0]
-        left = self.parameters - basis @ (basis.T @ self.parameters)
+        left = parameters - basis @ (basis.T @ parameters)
         # The output that is explained worst has most to say.
         left = left[:, int(np.argmax(np.square(left).sum(axis=0)))]
         starts = rng.standard_normal((_STARTS, self.d)).astype(np.float32)
@@ -240,9 +258,9 @@ def reconstruct(
     rng : Generator
         Starts and hops.
     steps : int
-        L-BFGS iterations of each stage.
+        L-BFGS iterations of one descent.
     hops : int
-        Attempts to leave a local minimum.
+        Attempts to leave a local minimum once all features are used.
     tolerance : float
         Residual at which the search ends.
     """
@@ -263,20 +281,10 @@ def reconstruct(
         raise GratisError("the parameters must be finite and not all zero")
     attack = _Attack(layer, theta, n_points)
     points = rng.standard_normal((n_points, d))
-    first = min(p, max(_FIRST_STAGE * n_points * d, n_points))
+    first = _FIRST_STAGE * n_points * d
     if 2 * first <= p:
-        _, points = attack.descend(points, first, steps // 2, tolerance)
-    best, points = attack.descend(points, p, steps, tolerance)
-    for hop in range(hops):
-        if best < tolerance:
-            break
-        tried = points.copy()
-        least = np.argsort(span_residual(points, layer, theta)[2])
-        chosen = int(least[(hop // 2) % n_points])
-        tried[chosen] = -points[chosen] if hop % 2 else attack.pursue(points, chosen, rng)
-        value, tried = attack.descend(tried, p, steps // 2, tolerance)
-        if value < best:
-            best, points = value, tried
+        _, points = attack.search(points, first, steps, min(hops, _FIRST_HOPS), tolerance, rng)
+    best, points = attack.search(points, p, steps, hops, tolerance, rng)
     return Reconstruction(points, best, attack.gradients)
 
 

@@ -1,7 +1,7 @@
 """Private standardisation: where each column lies and how wide it is, with no bounds asked from the user.
 
-Five Gaussian releases a block of columns, each on a public grid that the earlier ones narrow down (a coarse
-histogram of magnitudes, a mean, a finer histogram around it, a mean and a spread inside that window).
+Four Gaussian releases a block of columns, each on a public grid that the earlier ones narrow down: octaves of
+|x|, positions inside that range, half octaves of the distance from there, and the mean inside that window.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Standardiser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandardisationPlan:
-    """The five releases of one block of columns, fixed by public facts.
+    """The four releases of one block of columns, fixed by public facts.
 
     `pooled`: one affine map for all columns, for tables whose columns are too many to be told apart.
     `tail`: share of the magnitudes that may lie outside; `headroom` widens what was found.
@@ -102,14 +102,15 @@ def plan_standardisation(
     headroom: float = 1.0,
     label: str = "features",
 ) -> StandardisationPlan:
-    """Fix the releases for one block of D columns (D counts as 1 when pooled) at `mu`-GDP together.
+    """Fix the releases for one block of D columns at `mu`-GDP together.
 
     Sensitivities, with every record contributing a bounded vector whatever its values are:
 
     * histograms: a record adds 1 to one bin of every column, so zero-out moves √D; an exchange takes 1 from one
       bin and adds 1 to another in each column, √(2D). Pooled: a record adds fractions that sum to 1 (norm ≤ 1),
       an exchange moves at most √2. Counts are exact in float64; fractions are covered by the inflation.
-    * means of values clipped to [−1, 1]: κ√D/n; of squares in [0, 1] shifted by −½: κ√D/(2n). Pooled: D = 1.
+    * means of values clipped to [−1, 1]: a record adds a vector of norm ≤ √D/n, so κ√D/n (one mean a column,
+      pooled or not).
     """
     n = check_count("n_records", n_records)
     columns = check_count("n_columns", n_columns)
@@ -144,7 +145,7 @@ def plan_standardisation(
 def release_location_scale(X: NDArray[np.float64], plan: StandardisationPlan, *, noise: NoiseSource) -> Standardiser:
     """Find centre, scale and window of every column as planned.
 
-    **Guarantee**: the five releases are those of `plan.events` (sensitivities: `plan_standardisation`); each is
+    **Guarantee**: the four releases are those of `plan.events` (sensitivities: `plan_standardisation`); each is
     computed from the rows and from earlier releases only. Rows with a non-finite entry contribute nothing.
     """
     usable = usable_rows(X)

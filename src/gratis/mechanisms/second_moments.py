@@ -104,8 +104,8 @@ def release_second_moments(
     >>> X = np.random.default_rng(0).standard_normal((5000, 3)) * [1.0, 1.0, 0.1]
     >>> found, event = release_second_moments(X, mu=5.0, neighbouring=Neighbouring.ZERO_OUT,
     ...                                       noise=NoiseSource.insecure(0))
-    >>> np.round(found.spectrum, 1)
-    array([0.9, 1. , 1. ])
+    >>> bool((found.spectrum > 0.8).all()), round(event.sensitivity / event.noise_std, 9)
+    (True, 5.0)
     """
     event = second_moment_event(*X.shape, mu=mu, neighbouring=neighbouring)
     released = noise.release(clipped_second_moments(X), event.noise_std)

@@ -100,8 +100,8 @@ def reconstruction(scale: str, rng: np.random.Generator) -> PaperResult:
             features = RandomFeatures(n_inputs=d, n_features=max(n, round(ratio * n * d)), activation=RELU, seed=seed)
             rows.append({"training": "none", **attack_row(interpolant(features, X, y), features, X, rng, hops=hops)})
             theta = private_parameters(features, X, y, mu, seed)
-            rows.append({"training": "private", "epsilon": 8.0, "mu": mu,
-                         **attack_row(theta, features, X, rng, hops=1 if full else 0, steps=400 if full else 100)})  # fmt: skip
+            row = attack_row(theta, features, X, rng, hops=1 if full else 0, steps=400 if full else 100)
+            rows.append({"training": "private", "epsilon": 8.0, "mu": mu, **row})
     level = float(np.mean(chance))
     by_budget = _success_by_budget(n, d, full, rng)
     rows += by_budget
@@ -133,7 +133,7 @@ def reconstruction(scale: str, rng: np.random.Generator) -> PaperResult:
                      **attack_row(interpolant(features, X, y), features, X, rng, hops=10)})  # fmt: skip
         claims.append(Claim("authors' setting n=20, d=100, p=20000: error below .05", rows[-1]["error"] < 0.05,
                             rows[-1]["error"]))  # fmt: skip
-    side, p = (32, 100_000) if full else (4, 4000)
+    side, p = (16, 100_000) if full else (4, 4000)
     images, labels, shape, source = pictures(10, side)
     features = RandomFeatures(n_inputs=images.shape[1], n_features=p, activation=RELU, seed=2)
     layer = FrozenLayer.from_features(features)

@@ -117,6 +117,8 @@ def robustness(scale: str, rng: np.random.Generator) -> PaperResult:
         claims.append(Claim(f"RF, tanh, n={n}: does not fall once p ≫ n, d (ratio above .85)", flat > 0.85, flat))
 
     def draw_figure(figure: Any) -> None:
+        from matplotlib.ticker import NullFormatter
+
         panels = figure.subplots(1, 2, sharey=True)
         for axes, model in zip(panels, ("RF", "NTK"), strict=True):
             for activation, style in (("tanh", "-"), ("cosine", "-"), ("softplus", "--")):
@@ -128,6 +130,7 @@ def robustness(scale: str, rng: np.random.Generator) -> PaperResult:
             first = [r for r in rows if r["model"] == model and r["n"] == sizes[0] and r["data"] == "sphere"]
             axes.plot([r["p"] for r in first], [r["law"] for r in first], ":", color="grey", label="√(nd/p)")
             axes.set(xscale="log", yscale="log", xlabel="parameters p", title=f"{model} features")
+            axes.xaxis.set_minor_formatter(NullFormatter())
             axes.legend(fontsize=6)
         panels[0].set_ylabel("S(x) = ‖x‖·‖∇f(x)‖, mean over test points")
         figure.suptitle(f"Sensitivity of minimum-norm interpolants, d={d}")

@@ -48,7 +48,7 @@ def _measured(n: int, d: int, draws: int, rng: np.random.Generator) -> Array:
 def kernel_staircase(scale: str, rng: np.random.Generator) -> PaperResult:
     """Ridgeless regression with the kernel exp(⟨x, z⟩/d); n up to a few d² (small d) and up to d² / 3 (large d)."""
     if scale == "full":
-        sizes, draws = {20: np.logspace(0.5, 3.4, 18), 100: np.logspace(0.5, 3.5, 16)}, 5
+        sizes, draws = {20: np.logspace(0.5, 3.4, 18), 100: np.logspace(0.5, 3.5, 16)}, 10
     else:
         sizes, draws = {12: np.logspace(0.5, 2.6, 6), 40: np.logspace(0.5, 2.6, 5)}, 6
     rows: list[dict[str, Any]] = []
@@ -65,14 +65,20 @@ def kernel_staircase(scale: str, rng: np.random.Generator) -> PaperResult:
         fine = np.unique(np.logspace(math.log10(counts[0]), 1 + math.log10(counts[-1]), 200).astype(int))
         curves[d] = (fine, np.array([predict_kernel_risk(kernel, ENERGIES, int(n), label_noise_variance=NOISE)
                                      for n in fine]))  # fmt: skip
-    distance = max(abs(row["measured"] / row["predicted"] - 1) for row in rows)
+    distance = max(
+        max(0.0, abs(row["measured"] - row["predicted"]) - 2 * row["standard_error"]) / row["predicted"] for row in rows
+    )
     wide = max(sizes)
     # The middle of the plateau on a logarithmic scale: n = d^{3/2}.
     nearest = min((row for row in rows if row["d"] == wide), key=lambda row: abs(math.log(row["n"] / wide**1.5)))
     level = plateau(ENERGIES, 1)
     off = nearest["measured"] / level
     claims = [
-        Claim("measured risk within 15 % of the deterministic equivalent at every n and d", distance < 0.15, distance),
+        Claim(
+            "measured risk within 15 % of the deterministic equivalent at every n and d, beyond two standard errors",
+            distance < 0.15,
+            distance,
+        ),
         Claim(f"plateau at n ≈ d^1.5 (d={wide}): within 15 % of |P_>1 f*|²", abs(off - 1) < 0.15, off),
     ]
     small = min(sizes)
@@ -85,15 +91,20 @@ def kernel_staircase(scale: str, rng: np.random.Generator) -> PaperResult:
         axes = figure.subplots()
         for d, colour in zip(sizes, ("tab:blue", "tab:orange"), strict=True):
             chosen = [row for row in rows if row["d"] == d]
-            axes.plot(curves[d][0], curves[d][1], color=colour, lw=1, label=f"predicted, d={d}")
+            axes.plot(np.log(curves[d][0]) / math.log(d), curves[d][1], color=colour, lw=1, label=f"predicted, d={d}")
             axes.errorbar(
-                [row["n"] for row in chosen], [row["measured"] for row in chosen],
+                [math.log(row["n"], d) for row in chosen], [row["measured"] for row in chosen],
                 [2 * row["standard_error"] for row in chosen], fmt="o", ms=3, color=colour, label=f"measured, d={d}",
             )  # fmt: skip
+        # The steps sharpen with d; a dimension that nobody can sample shows them.
+        exponents, huge = np.linspace(0.1, 3.5, 150), 10_000
+        far = spherical_kernel(np.exp, huge)
+        risks = [predict_kernel_risk(far, ENERGIES, round(huge**e), label_noise_variance=NOISE) for e in exponents]
+        axes.plot(exponents, risks, color="black", lw=1, label=f"predicted, d={huge}")
         for degree in (0, 1, 2):
             axes.axhline(plateau(ENERGIES, degree), color="grey", lw=0.6, ls=":")
-        axes.set(xscale="log", xlabel="samples n", ylabel="E(f̂ − f*)²", ylim=(0, 1.3))
-        axes.set_title("Kernel regression climbs down one degree at a time (dotted: |P_>ℓ f*|²)")
+        axes.set(xlabel="log n / log d", ylabel="E(f̂ − f*)²", ylim=(0, 1.3), xlim=(0.2, 3.5))
+        axes.set_title("Kernel regression climbs down one degree at a time (dotted: ‖P_>ℓ f*‖²)")
         axes.legend()
 
     settings = {"energies": ENERGIES.tolist(), "label_noise_variance": NOISE, "kernel": "exp(<x,z>/d)", "draws": draws}

@@ -130,6 +130,8 @@ def simulate_dual(
     >>> bool(runs.test_losses[0, 0, 0] < 1e-3)
     True
     """
+    if not isinstance(rng, np.random.Generator):
+        raise GratisError("simulate_dual takes a public rng for simulated data; a release is made by descend_features")
     steps, n_seeds = check_count("steps", steps), check_count("n_seeds", n_seeds)
     clip_norms = np.asarray(clip_norms, dtype=dtype)
     if clip_norms.ndim != 1 or not (clip_norms > 0).all():

@@ -21,6 +21,7 @@ from gratis.specs.checks import check_count, check_positive
 from gratis.specs.errors import GratisError
 
 __all__ = [
+    "DivergedError",
     "NeighbourDivergences",
     "ReluNetwork",
     "logistic_residual",
@@ -28,6 +29,15 @@ __all__ = [
     "softmax_residual",
     "squared_residual",
 ]
+
+
+class DivergedError(GratisError):
+    """Gradients became infinite or NaN; `step` says where."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(f"gradients are not finite in step {step}; lower step_size or check the inputs")
+        self.step = step
+
 
 Residual = Callable[[Any, Any], Any]
 Array = NDArray[np.float64]
@@ -204,7 +214,7 @@ def noisy_descent_divergences(
             for step in range(1, marks[-1] + 1):
                 mean, gaps, more = _squared_gaps(network, data, extra, rule, size, kept_bytes)
                 if not all(bool(torch.isfinite(g).all()) for g in mean) or not np.isfinite(gaps).all():
-                    raise GratisError(f"gradients are not finite in step {step}; lower step_size or check the inputs")
+                    raise DivergedError(step)
                 lost += scale / (n - 1) ** 2 * gaps
                 gained += scale / (n + 1) ** 2 * more
                 for w, g in zip(network.weights, mean, strict=True):

@@ -27,6 +27,8 @@ from gratis.training.full_batch import GeneralisedLinearModel, descend, descent_
 __all__ = ["DescentSettings", "StagedFit", "StagedPlan", "fit_stages", "plan_stages"]
 
 _TARGET_SHARE = 0.35  # of what standardisation gets
+# So few records that little beyond the mean can be learnt: find the target's mean well, and move little.
+_SCARCE, _SCARCE_SHARES, _SCARCE_TARGET_SHARE = 0.02, (0.60, 0.10, 0.30), 0.70
 _SHARES = (0.33, 0.17, 0.50)  # of μ²: standardisation, second moments, descent
 _POOLED_SHARES = (0.20, 0.18, 0.62)  # columns cannot be told apart, so less is spent on asking
 
@@ -97,6 +99,8 @@ def plan_stages(
     """
     n, columns = check_count("n_records", n_records), check_count("n_columns", n_columns)
     mu = check_positive("mu", mu)
+    scarce = regression and standardise and neighbouring.sensitivity_factor / (n * mu) > _SCARCE
+    target_share = (_SCARCE_TARGET_SHARE if scarce else _TARGET_SHARE) if regression else 0.0
 
     def split(shares: tuple[float, float, float]) -> list[float]:
         kept = [shares[0] * standardise, shares[1] * precondition, shares[2]]
@@ -104,21 +108,17 @@ def plan_stages(
         return [mu * math.sqrt(share / sum(kept)) * (1 - 1e-12) for share in kept]
 
     def features_plan(mu_scale: float) -> StandardisationPlan | None:
-        share = 1 - _TARGET_SHARE if regression else 1.0
-        return (
-            plan_standardisation(n, columns, mu=mu_scale * math.sqrt(share), neighbouring=neighbouring)
-            if standardise
-            else None
-        )
+        features_mu = mu_scale * math.sqrt(1 - target_share)
+        return plan_standardisation(n, columns, mu=features_mu, neighbouring=neighbouring) if standardise else None
 
-    mus = split(_SHARES)
+    mus = split(_SCARCE_SHARES if scarce else _SHARES)
     features = features_plan(mus[0])
-    if features is not None and features.pooled:
+    if features is not None and features.pooled and not scarce:
         mus = split(_POOLED_SHARES)
         features = features_plan(mus[0])
     target = None
     if standardise and regression:
-        target_mu = mus[0] * math.sqrt(_TARGET_SHARE)
+        target_mu = mus[0] * math.sqrt(target_share)
         target = plan_standardisation(
             n, 1, mu=target_mu, neighbouring=neighbouring, tail=0.002, headroom=2.0, label="target"
         )
