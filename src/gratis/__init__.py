@@ -17,6 +17,8 @@ _LAZY = {
     "Ledger": "gratis.ledger",
     "DPLinearRegression": "gratis.estimators",
     "DPLogisticRegression": "gratis.estimators",
+    "DPRandomFeaturesClassifier": "gratis.estimators",
+    "DPRandomFeaturesRegressor": "gratis.estimators",
     "PublicScales": "gratis.estimators",
 }
 

@@ -68,6 +68,17 @@ def test_an_alarm_is_exit_code_three(command, seeded, monkeypatch):
     assert "ALARM" in result.stdout
 
 
+def test_a_whole_estimator_is_audited():
+    arguments = ["estimator", "logistic", "--algorithm", "one-pass", "--preprocessing", "none", "--epsilon", "8"]
+    data = json.loads(
+        run(audit_app, *arguments, "--n", "60", "--runs", "120", "--confidence", "0.999", "--json").stdout
+    )
+    assert not data["alarm"]
+    assert data["proved_epsilon"] == pytest.approx(8, rel=1e-3)
+    with pytest.raises(GratisError, match="unknown estimator"):
+        run(audit_app, "estimator", "tree")
+
+
 def test_too_few_runs_for_the_confidence():
     with pytest.raises(GratisError, match="too few"):
         run(audit_app, "one-pass", "--runs", "20")

@@ -26,12 +26,12 @@ _LENGTH, _LEAN = 1e3, 1e-2
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Rows X with labels y on one side and `other_y` on the other; `direction` in which the outputs differ most."""
+    """Rows X, labels y on one side and `other_y` on the other; `direction` in which outputs differ most, if known."""
 
     X: Array
     y: Array
     other_y: Array
-    direction: Array
+    direction: Array | None
 
 
 def pushing_neighbours(n_records: int, n_columns: int) -> Neighbours:

@@ -111,6 +111,64 @@ def full_batch(
     _audit("full batch", trainer, pair, event, runs, delta, confidence, workers, picture, as_json)
 
 
+@app.command("estimator")
+def estimator(
+    name: str = typer.Argument(..., help="linear or logistic."),
+    epsilon: float = typer.Option(2.0, help="Budget of one fit, with --delta."),
+    algorithm: str = typer.Option("auto", help="auto, full-batch or one-pass."),
+    preprocessing: str = typer.Option("private", help="private or none."),
+    n: int = typer.Option(200, "--n", help="Rows."),
+    d: int = typer.Option(3, "--d", help="Columns."),
+    neighbouring: str = _RELATION,
+    runs: int = typer.Option(200, help="Fits on each of the two neighbours."),
+    delta: float = _DELTA,
+    confidence: float = _CONFIDENCE,
+    workers: int = _WORKERS,
+    picture: Path | None = _PICTURE,
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """Audit a whole estimator, preprocessing included: one outlying record is exchanged for its opposite."""
+    import numpy as np
+
+    from gratis.audits.worst_case import Neighbours
+    from gratis.estimators.linear import DPLinearRegression
+    from gratis.estimators.logistic import DPLogisticRegression
+    from gratis.specs.checks import check_count
+    from gratis.specs.errors import GratisError
+
+    kinds: dict[str, Any] = {"linear": DPLinearRegression, "logistic": DPLogisticRegression}
+    if name not in kinds:
+        raise GratisError(f"unknown estimator {name!r}; expected one of {', '.join(kinds)}")
+    rng = np.random.default_rng(0)  # of the public, synthetic rows; noise comes from the operating system
+    X = rng.standard_normal((check_count("n", n, minimum=10), check_count("d", d)))
+    signal = X[:, 0] + 0.5 * rng.standard_normal(n)
+    X[0], far = 0.0, 1.0 if name == "logistic" else 100.0
+    X[0, 0] = 10.0
+    y, other = signal.copy(), signal.copy()
+    y[0], other[0] = far, -far
+    if name == "logistic":
+        y, other = (y > 0).astype(float), (other > 0).astype(float)
+
+    def fitted(labels: Any) -> Any:
+        model = kinds[name](
+            epsilon=epsilon, delta=delta, neighbouring=neighbouring, preprocessing=preprocessing, algorithm=algorithm
+        )
+        return model.fit(X, labels)
+
+    def trainer(labels: Any) -> Callable[[int], Any]:
+        def train(_: int) -> Any:
+            model = fitted(labels)
+            return np.append(np.ravel(model.coef_), np.ravel(model.intercept_))
+
+        return train
+
+    event = fitted(y).certificate_.event
+    _audit(
+        f"{name} estimator ({algorithm})", trainer, Neighbours(X, y, other, None), event, runs, delta, confidence,
+        workers, picture, as_json,
+    )  # fmt: skip
+
+
 def _audit(
     name: str, trainer: Callable[[Any], Callable[[int], Any]], pair: Any, event: Any, runs: int, delta: float,
     confidence: float, workers: int, picture: Path | None, as_json: bool,

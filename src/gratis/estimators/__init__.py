@@ -2,6 +2,13 @@
 
 from gratis.estimators.linear import DPLinearRegression
 from gratis.estimators.logistic import DPLogisticRegression
+from gratis.estimators.random_features import DPRandomFeaturesClassifier, DPRandomFeaturesRegressor
 from gratis.estimators.scales import PublicScales
 
-__all__ = ["DPLinearRegression", "DPLogisticRegression", "PublicScales"]
+__all__ = [
+    "DPLinearRegression",
+    "DPLogisticRegression",
+    "DPRandomFeaturesClassifier",
+    "DPRandomFeaturesRegressor",
+    "PublicScales",
+]

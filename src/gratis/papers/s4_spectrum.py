@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,15 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from gratis.accounting import calibrate_mu
+from gratis.accounting.network_descent import network_descent_event
 from gratis.audits.gradient_spectrum import LABEL, GradientRecorder
 from gratis.mechanisms.noise import NoiseSource
 from gratis.papers.registry import Claim, PaperResult
 from gratis.specs.budget import Budget
 from gratis.specs.errors import MissingExtraError
 from gratis.theory.restricted_lipschitz import LipschitzCoefficients, effective_dimension
-from gratis.training.networks import train_poisson
+from gratis.training.networks import train_full_batch, train_poisson
 from gratis.training.poisson_sampling import PoissonSampling
 from gratis.training.spectrum_recording import TappedNoise
 
@@ -42,7 +45,7 @@ class _Task:
     X_test: Any
     y_test: NDArray[np.int64]
     steps: int
-    batch: int
+    batch: int | None
     rate: float
     ks: tuple[int, ...]
 
@@ -102,7 +105,7 @@ def gradient_spectrum(scale: str, rng: np.random.Generator) -> PaperResult:
     task = _digits() if scale == "smoke" else _sst2()
     n = len(task.y)
     budget = Budget(epsilon=EPSILON, delta=n**-1.1)
-    sampling = PoissonSampling.calibrated(n, expected_batch_size=task.batch, steps=task.steps, budget=budget)
+    train, scale_seen, spent = _trainer(task, budget)
     start = task.module()
     size = sum(p.numel() for p in start.parameters() if p.requires_grad)
     seeds = iter(rng.integers(2**62, size=64).tolist())
@@ -110,10 +113,9 @@ def gradient_spectrum(scale: str, rng: np.random.Generator) -> PaperResult:
     def run(**tap: Any) -> float:
         module = task.module()
         noise = TappedNoise(
-            NoiseSource.insecure(next(seeds)), scale=CLIP / sampling.expected_batch_size,
-            allow_non_private_diagnostics=True, **tap,
-        )  # fmt: skip
-        train_poisson(module, task.X, task.y, sampling=sampling, clip_norm=CLIP, learning_rates=task.rate, noise=noise)
+            NoiseSource.insecure(next(seeds)), scale=scale_seen, allow_non_private_diagnostics=True, **tap
+        )
+        train(module, task.X, task.y, clip_norm=CLIP, learning_rates=task.rate, noise=noise)
         return _accuracy(module, task)
 
     recorder = GradientRecorder(size, allow_non_private_diagnostics=True)
@@ -141,8 +143,7 @@ def gradient_spectrum(scale: str, rng: np.random.Generator) -> PaperResult:
     ]  # fmt: skip
     settings = {
         "data": task.name, "n": n, "trainable_parameters": size, "epsilon": EPSILON, "delta": n**-1.1,
-        "neighbouring": str(budget.neighbouring), "noise_multiplier": sampling.event.noise_multiplier,
-        "expected_batch_size": task.batch, "steps": task.steps, "clip_norm": CLIP, "learning_rate": task.rate,
+        "neighbouring": str(budget.neighbouring), "sampling": spent, "steps": task.steps, "clip_norm": CLIP, "learning_rate": task.rate,
         "accuracy_before": before, "accuracy_private": full, "accuracy_standard_error": error,
         "decay_exponent": decay.exponent, "fit_range": [decay.first, decay.last], "decay_exponent_head": decay.head,
         "decay_exponent_tail": decay.tail, "fit_error": decay.root_mean_square_error, "effective_dimension": answer.words,
@@ -176,6 +177,17 @@ def gradient_spectrum(scale: str, rng: np.random.Generator) -> PaperResult:
     return PaperResult(settings, rows, claims, draw, notes)
 
 
+def _trainer(task: _Task, budget: Budget) -> tuple[Callable[..., Any], float, str]:
+    """Return the private trainer, the factor that turns what it releases into mean gradients, and words."""
+    n = len(task.y)
+    if task.batch is None:
+        event = network_descent_event(n, task.steps, mu=calibrate_mu(budget), neighbouring=budget.neighbouring)
+        return partial(train_full_batch, event=event), CLIP, "full batch, exact Gaussian accounting"
+    sampling = PoissonSampling.calibrated(n, expected_batch_size=task.batch, steps=task.steps, budget=budget)
+    words = f"Poisson, expected batch {task.batch}, noise multiplier {sampling.event.noise_multiplier:.4f} (PLD)"
+    return partial(train_poisson, sampling=sampling), CLIP / sampling.expected_batch_size, words
+
+
 def _accuracy(module: Any, task: _Task) -> float:
     with torch.no_grad():
         parts = [module(task.X_test[i : i + 256]).argmax(dim=1) for i in range(0, len(task.X_test), 256)]
@@ -195,7 +207,7 @@ def _digits() -> _Task:
     images, labels = load_digits(return_X_y=True)
     X = torch.tensor(images.reshape(-1, 8, 8) / 8 - 1, dtype=torch.float32)
     order = np.random.default_rng(0).permutation(len(X))
-    public, private, test = order[:200], order[200:1400], order[1400:]
+    public, private, test = order[:200], order[200:1300], order[1300:]
     with torch.random.fork_rng():
         torch.manual_seed(0)
         trained = TinyTransformer()
@@ -212,7 +224,7 @@ def _digits() -> _Task:
         return _freeze(fresh)
 
     return _Task("scikit-learn digits, 200 public images for pre-training", module, X[private], labels[private], X[test],
-                 labels[test], 80, 300, 4.0, (2, 5, 20))  # fmt: skip
+                 labels[test], 30, None, 80.0, (2, 5, 20))  # fmt: skip
 
 
 def _sst2(records: int = 4000, public: int = 64) -> _Task:
@@ -250,7 +262,7 @@ def _sst2(records: int = 4000, public: int = 64) -> _Task:
         head = nn.Linear(model.config.hidden_size, 2)
         whole = _EncoderTail(tail, head).eval()
         with torch.no_grad():
-            features = whole_features(whole, X[:public])
+            features = _pooled(whole, X[:public])
         optimiser = torch.optim.Adam(head.parameters(), lr=1e-2, weight_decay=1e-2)
         for _ in range(100):
             optimiser.zero_grad()
@@ -268,7 +280,7 @@ def _sst2(records: int = 4000, public: int = 64) -> _Task:
     )  # fmt: skip
 
 
-def whole_features(module: Any, X: Any) -> Any:
+def _pooled(module: Any, X: Any) -> Any:
     """Return what the head of an encoder tail sees."""
     head, module.head = module.head, nn.Identity()
     try:
