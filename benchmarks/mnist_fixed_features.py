@@ -14,9 +14,9 @@ from gratis.data.images import load_mnist
 
 
 def main() -> None:
-    images = load_mnist()
-    X, y = images.train_images[:50_000].reshape(50_000, -1).astype(np.float64), images.train_labels[:50_000]
-    X_test, y_test = images.test_images.reshape(10_000, -1).astype(np.float64), images.test_labels
+    images = load_mnist(standardise=False)
+    X, y = images.x_train[:50_000].reshape(50_000, -1).astype(np.float64), images.y_train[:50_000]
+    X_test, y_test = images.x_test.reshape(10_000, -1).astype(np.float64), images.y_test
     rows = []
     for centre in (False, True):
         for seed in range(int(sys.argv[1]) if len(sys.argv) > 1 else 3):

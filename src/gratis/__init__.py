@@ -17,6 +17,7 @@ _LAZY = {
     "Ledger": "gratis.ledger",
     "DPLinearRegression": "gratis.estimators",
     "DPLogisticRegression": "gratis.estimators",
+    "DPMLPClassifier": "gratis.estimators",
     "DPRandomFeaturesClassifier": "gratis.estimators",
     "DPRandomFeaturesRegressor": "gratis.estimators",
     "PublicScales": "gratis.estimators",

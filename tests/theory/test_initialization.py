@@ -14,9 +14,9 @@ from gratis.theory.initialization import (
     excess_risk_tradeoff,
     general_network_kl_upper_bound,
     gradient_norm_constant,
-    lazy_training_distance,
     layer_variances,
     layer_widths,
+    lazy_training_distance,
     linearised_kl_upper_bound,
     published_gradient_norm_constant,
 )
@@ -66,7 +66,9 @@ def test_sampled_norm_is_that_of_autograd() -> None:
         for w in weights[:-1]:
             h = (w @ h).relu()
         scores = weights[-1] @ h
-        total.append(sum(float(g.square().sum()) for s in scores for g in torch.autograd.grad(s, weights, retain_graph=True)))
+        total.append(
+            sum(float(g.square().sum()) for s in scores for g in torch.autograd.grad(s, weights, retain_graph=True))
+        )
     ((mean, _),) = sampled_squared_jacobian(widths, [betas], 20_000, np.random.default_rng(0))
     assert np.mean(total) == pytest.approx(mean, rel=0.2)
     assert mean == pytest.approx(gradient_norm_constant(widths, betas), rel=0.05)

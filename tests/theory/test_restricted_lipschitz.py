@@ -8,9 +8,9 @@ import pytest
 
 from gratis.specs.errors import GratisError
 from gratis.specs.neighbouring import Neighbouring
+from gratis.theory.effective_dimension import effective_dimension
 from gratis.theory.restricted_lipschitz import (
     LipschitzCoefficients,
-    effective_dimension,
     excess_risk_upper_bound,
     minimised_excess_risk_upper_bound,
     power_law_rate,
@@ -73,7 +73,9 @@ def test_more_steps_never_hurt_and_the_chosen_number_is_near_the_limit() -> None
     coefficients = LipschitzCoefficients.of_matrix(np.arange(1.0, 301) ** -1.5)
     common = {"distance": 1.0, "n_records": 500, "mu": 1.0}
     chosen = minimised_excess_risk_upper_bound(coefficients, **common)
-    values = [minimised_excess_risk_upper_bound(coefficients, steps=T, **common).excess_risk for T in 2 ** np.arange(40)]
+    values = [
+        minimised_excess_risk_upper_bound(coefficients, steps=T, **common).excess_risk for T in 2 ** np.arange(40)
+    ]
     assert np.all(np.diff(values) <= 1e-12)
     assert chosen.excess_risk <= 1.03 * values[-1]
 

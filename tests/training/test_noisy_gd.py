@@ -8,13 +8,8 @@ from gratis.audits.kl import estimate_kl, linear_model_kl
 from gratis.specs.errors import GratisError
 from gratis.specs.neighbouring import Neighbouring
 from gratis.theory.initialization import gradient_norm_constant, layer_variances, linearised_kl_upper_bound
-from gratis.training.noisy_gd import (
-    ReluNetwork,
-    logistic_residual,
-    noisy_descent_divergences,
-    softmax_residual,
-    squared_residual,
-)
+from gratis.training.noisy_gd import noisy_descent_divergences
+from gratis.training.relu_network import ReluNetwork, logistic_residual, softmax_residual, squared_residual
 
 WIDTHS = (5, 12, 9, 3)
 VARIANCES = layer_variances("he", WIDTHS)
@@ -22,7 +17,12 @@ VARIANCES = layer_variances("he", WIDTHS)
 
 def problem(n: int = 14, d: int = 5, classes: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
-    return rng.normal(size=(n, d)), rng.integers(classes, size=n), rng.normal(size=(4, d)), rng.integers(classes, size=4)
+    return (
+        rng.normal(size=(n, d)),
+        rng.integers(classes, size=n),
+        rng.normal(size=(4, d)),
+        rng.integers(classes, size=4),
+    )
 
 
 @pytest.mark.parametrize("linearised", [False, True])
@@ -31,8 +31,18 @@ def test_gaps_of_all_neighbours_equal_those_by_autograd(linearised: bool, kept_b
     """Mean gradients of each neighbouring data set, written out and differentiated by torch."""
     X, y, X_new, y_new = problem()
     eta, sigma = 0.1, 0.3
-    settings = {"widths": WIDTHS, "variances": VARIANCES, "step_size": eta, "noise_std": sigma, "runs": 1, "seed": 3,
-                "linearised": linearised, "dtype": torch.float64, "micro_batch": 4, "kept_bytes": kept_bytes}  # fmt: skip
+    settings = {
+        "widths": WIDTHS,
+        "variances": VARIANCES,
+        "step_size": eta,
+        "noise_std": sigma,
+        "runs": 1,
+        "seed": 3,
+        "linearised": linearised,
+        "dtype": torch.float64,
+        "micro_batch": 4,
+        "kept_bytes": kept_bytes,
+    }
     found = noisy_descent_divergences(X, y, X_new, y_new, steps=3, checkpoints=[1, 3], **settings)
     assert found.removed.shape == (1, 2, 14)
     assert found.added.shape == (1, 2, 4)
@@ -88,14 +98,21 @@ def test_estimate_on_a_linear_model_meets_the_exact_divergence() -> None:
     rng = np.random.default_rng(1)
     X, y = rng.normal(size=(8, 3)), rng.normal(size=8)
     found = noisy_descent_divergences(
-        X, y, widths=(3, 1), variances=(0.5,), step_size=0.2, noise_std=0.4, steps=6, runs=600,
-        residual=squared_residual, dtype=torch.float64, neighbours=[2, 5],
-    )  # fmt: skip
+        X,
+        y,
+        widths=(3, 1),
+        variances=(0.5,),
+        step_size=0.2,
+        noise_std=0.4,
+        steps=6,
+        runs=600,
+        residual=squared_residual,
+        dtype=torch.float64,
+        neighbours=[2, 5],
+    )
     for place, record in enumerate(found.records):
         rest = np.delete(np.arange(8), record)
-        exact = linear_model_kl(
-            X, y, X[rest], y[rest], step_size=0.2, noise_std=0.4, steps=6, start_variance=0.5
-        )
+        exact = linear_model_kl(X, y, X[rest], y[rest], step_size=0.2, noise_std=0.4, steps=6, start_variance=0.5)
         sample = found.removed[:, 0, place]
         assert abs(sample.mean() - exact) < 4 * sample.std() / np.sqrt(len(sample))
         # S3's constant would be seen.
@@ -117,14 +134,27 @@ def test_estimate_stays_below_the_bound_on_linearised_networks(outputs: int, sch
     widths = (d, 40, 40, outputs)
     variances = layer_variances(scheme, widths)
     found = noisy_descent_divergences(
-        X, y, X[:5] * -1, y[:5], widths=widths, variances=variances, step_size=0.02, noise_std=0.2, steps=25, runs=6,
+        X,
+        y,
+        X[:5] * -1,
+        y[:5],
+        widths=widths,
+        variances=variances,
+        step_size=0.02,
+        noise_std=0.2,
+        steps=25,
+        runs=6,
         linearised=True,
-    )  # fmt: skip
+    )
     estimate, _ = estimate_kl(found.all[:, -1])
     bound = linearised_kl_upper_bound(
-        gradient_norm_constant(widths, variances), time=0.5, noise_std=0.2, n_records=n - 1, n_outputs=outputs,
+        gradient_norm_constant(widths, variances),
+        time=0.5,
+        noise_std=0.2,
+        n_records=n - 1,
+        n_outputs=outputs,
         neighbouring=Neighbouring.REPLACE_ONE,
-    )  # fmt: skip
+    )
     assert 0 < estimate.high < bound.kl
 
 
@@ -167,8 +197,13 @@ def test_runs_are_reproducible_and_different() -> None:
 def test_bad_input_is_refused(changes: dict[str, object], words: str) -> None:
     X, y, *_ = problem()
     settings: dict[str, object] = {
-        "widths": WIDTHS, "variances": VARIANCES, "step_size": 0.1, "noise_std": 0.3, "steps": 2, "runs": 1,
-    }  # fmt: skip
+        "widths": WIDTHS,
+        "variances": VARIANCES,
+        "step_size": 0.1,
+        "noise_std": 0.3,
+        "steps": 2,
+        "runs": 1,
+    }
     with pytest.raises(GratisError, match=words):
         noisy_descent_divergences(X, y, **(settings | changes))
 

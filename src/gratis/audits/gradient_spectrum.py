@@ -228,7 +228,7 @@ class DirectionAccumulator:
         self._waiting.clear()
 
     def directions(self) -> NDArray[np.float32]:
-        """Return orthonormal rows spanning the top subspace, leading ones first; directions beyond the rank are zero."""
+        """Return orthonormal rows spanning the top subspace, leading ones first; those beyond the rank are zero."""
         if self._seen != len(self._recorder):
             raise GratisError(f"the second pass saw {self._seen} of {len(self._recorder)} gradients")
         self._flush()

@@ -6,8 +6,9 @@ the training points once p ≫ nd:
     minimise ‖P⊥ θ‖²/‖θ‖² over ‖x̂ᵢ‖ = √d,   P⊥ the projection off span{φ(Vx̂₁), …, φ(Vx̂ₙ)}.
 
 With the coefficients c = (Φ̂Φ̂ᵀ)⁻¹Φ̂θ and the residual r = θ − Φ̂ᵀc the gradient is −2cᵢVᵀ(φ′(Vx̂ᵢ) ∘ r): two matrix
-products, nothing is differentiated by a tape. The authors take up to 10⁶ momentum steps; L-BFGS takes a few thousand,
-most of them on a part of the features, since any part of θ is spanned by the same part of the features.
+products, nothing is differentiated by a tape. The authors take up to 10⁶ momentum steps; L-BFGS takes three to eleven
+thousand in their setting, most of them on a part of the features, since any part of θ is spanned by the same part of
+the features.
 """
 
 from __future__ import annotations
@@ -137,22 +138,23 @@ def span_residual(points: Array, layer: FrozenLayer, parameters: Array) -> tuple
     True
     """
     n = len(points)
-    scores = points.astype(np.float32) @ layer.weights.T
+    # Features by rows: a tall matrix times a few columns is what BLAS does best.
+    scores = layer.weights @ points.astype(np.float32).T
     features = np.asarray(layer.function(scores), dtype=np.float32)
-    gram = (features @ features.T).astype(np.float64)
+    gram = (features.T @ features).astype(np.float64)
     gram[np.diag_indices(n)] += 1e-7 * np.trace(gram) / n + 1e-30
     inverse = np.linalg.inv(gram)
-    coefficients = inverse @ (features @ parameters).astype(np.float64)
+    coefficients = inverse @ (features.T @ parameters).astype(np.float64)
     small = coefficients.astype(np.float32)
-    residual = parameters - features.T @ small
+    residual = parameters - features @ small
     total = float(np.vdot(parameters, parameters))
     weighted = np.asarray(layer.derivative(scores), dtype=np.float32)
     if parameters.shape[1] == 1:
-        weighted *= residual[:, 0]
-        gradient = small * (weighted @ layer.weights)
+        weighted *= residual
+        gradient = small * (weighted.T @ layer.weights)
     else:
-        weighted *= small @ residual.T
-        gradient = weighted @ layer.weights
+        weighted *= residual @ small.T
+        gradient = weighted.T @ layer.weights
     # Leaving point i out raises the residual by c_i²/(K⁻¹)_ii.
     explained = np.square(coefficients).sum(axis=1) / np.diag(inverse) / total
     return float(np.vdot(residual, residual)) / total, gradient * np.float32(-2 / total), explained

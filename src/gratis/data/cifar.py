@@ -42,7 +42,7 @@ def load_cifar_pair(*, standardise: bool = True) -> Images:
     cache.mkdir(parents=True, exist_ok=True)
     partial = cache / f"{_NAME}.{os.getpid()}.partial"
     with partial.open("wb") as file:
-        np.savez_compressed(file, **parts)
+        np.savez_compressed(file, allow_pickle=False, **parts)
     partial.replace(cache / _NAME)
     return found
 

@@ -20,7 +20,10 @@ __all__ = ["Sentences", "load_sst2"]
 
 _SOURCE = "https://dl.fbaipublicfiles.com/glue/data/SST-2.zip"
 # Of the lines in sorted order: copies differ in the order of the training sentences.
-_SUMS = {"train": "1fda74b71a1dc15cc729bb61b54b21055a522f75f80474a2be984a82835e21bf", "dev": "2610f92499d6e1a4478b8a0ac2b53bbd1f84d35353a6cc91c69fd084208e1552"}
+_SUMS = {
+    "train": "1fda74b71a1dc15cc729bb61b54b21055a522f75f80474a2be984a82835e21bf",
+    "dev": "2610f92499d6e1a4478b8a0ac2b53bbd1f84d35353a6cc91c69fd084208e1552",
+}
 
 
 class Sentences(NamedTuple):

@@ -2,12 +2,14 @@
 
 from gratis.estimators.linear import DPLinearRegression
 from gratis.estimators.logistic import DPLogisticRegression
+from gratis.estimators.mlp import DPMLPClassifier
 from gratis.estimators.random_features import DPRandomFeaturesClassifier, DPRandomFeaturesRegressor
 from gratis.estimators.scales import PublicScales
 
 __all__ = [
     "DPLinearRegression",
     "DPLogisticRegression",
+    "DPMLPClassifier",
     "DPRandomFeaturesClassifier",
     "DPRandomFeaturesRegressor",
     "PublicScales",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -22,6 +23,7 @@ from gratis.specs.budget import Budget
 from gratis.specs.certificates import Selection
 from gratis.specs.checks import check_count
 from gratis.specs.errors import GratisError
+from gratis.specs.neighbouring import Neighbouring
 from gratis.specs.plans import Plan
 from gratis.specs.predictions import Prediction
 from gratis.training.full_batch import GeneralisedLinearModel
@@ -205,6 +207,17 @@ def _twin(spectrum: NDArray[np.float64], stages: StagedPlan, n_classes: int | No
     )
 
 
+@lru_cache(maxsize=128)
+def _flat_twin(
+    width: int, n_records: int, steps: int, neighbouring: Neighbouring, n_classes: int | None, mu: float
+) -> TwinChoice:
+    """The twin of a flat spectrum: what can be said before the data is touched."""
+    return twin_settings(
+        np.full(width, 0.9), n_records, mu=mu, neighbouring=neighbouring, steps=steps,
+        rng=np.random.default_rng(_TWIN_SEED), n_classes=n_classes,
+    )  # fmt: skip
+
+
 def predict_staged(n_records: int, n_features: int, budget: Budget, n_classes: int | None = None) -> Prediction:
     """Predict the excess risk of the staged fit before any data, in units of the target's variance."""
     stages = plan_stages(
@@ -220,7 +233,9 @@ def predict_staged(n_records: int, n_features: int, budget: Budget, n_classes: i
 
 def _staged_plan(stages: StagedPlan, budget: Budget, n_classes: int | None) -> Plan:
     """The plan as it is known before the data is touched: the spectrum is still assumed to be flat."""
-    assumed = _twin(np.full(stages.n_columns + 1, 0.9), stages, n_classes)
+    assumed = _flat_twin(
+        stages.n_columns + 1, stages.n_records, stages.steps, stages.neighbouring, n_classes, stages.descent_mu
+    )
     shares = {leaf.label or leaf.kind: leaf.kind for leaf in stages.event.leaves()}
     return Plan(
         algorithm="full-batch",

@@ -88,12 +88,22 @@ class Figure:
         return program
 
 
-_S0 = "gratis.papers.s0_random_features"
+_HERE = "gratis.papers."
+_S0 = _HERE + "s0_random_features"
 FIGURES: dict[str, Figure] = {
     "s0-fig2-1": Figure("random features: test loss against p", _S0, "loss_against_width"),
     "s0-fig2-2": Figure("random features: test loss against T", _S0, "loss_against_steps"),
     "s0-fig2-3": Figure("random features: test loss against ηTp/d", _S0, "loss_against_scaled_time"),
     "s0-fig2-4": Figure("random features: heat map of clip norm and time", _S0, "clip_and_time"),
+    "s1-interp": Figure(
+        "tangent kernel: λ_min and convergence against width", _HERE + "s1_interpolation", "interpolation"
+    ),
+    "s1-robust": Figure("sensitivity of random and tangent features against p", _HERE + "s1_robustness", "robustness"),
+    "s1-recon": Figure(
+        "reconstruction error against p/(nd), with pictures", _HERE + "s1_reconstruction", "reconstruction"
+    ),
+    "s1-ladder": Figure("noise that each composition theorem needs", _HERE + "s1_ladder", "composition_ladder"),
+    "s1-stairs": Figure("staircase of kernel regression", _HERE + "s1_staircase", "kernel_staircase"),
 }
 
 

@@ -46,22 +46,32 @@ def loss_against_dimension(scale: str, rng: np.random.Generator) -> PaperResult:
                 for matched in (False, True):
                     runs = [
                         geometric_median(
-                            train, matrix, steps=steps, learning_rate=RATE, mu=mu, neighbouring=relation,
-                            noise=NoiseSource.insecure(int(rng.integers(2**62))), matched_noise=matched,
+                            train,
+                            matrix,
+                            steps=steps,
+                            learning_rate=RATE,
+                            mu=mu,
+                            neighbouring=relation,
+                            noise=NoiseSource.insecure(int(rng.integers(2**62))),
+                            matched_noise=matched,
                         ).last
                         for _ in range(seeds)
-                    ]  # fmt: skip
+                    ]
                     fitted = np.array([mean_distance(train, run, matrix) for run in runs])
                     fresh = np.array([mean_distance(test, run, matrix) for run in runs])
                     rows.append(
                         {
-                            "epsilon": epsilon, "matrix": name, "decay": decay, "d": d,
+                            "epsilon": epsilon,
+                            "matrix": name,
+                            "decay": decay,
+                            "d": d,
                             "noise": "matched" if matched else "isotropic",
-                            "training_loss": float(fitted.mean()), "test_loss": float(fresh.mean()),
+                            "training_loss": float(fitted.mean()),
+                            "test_loss": float(fresh.mean()),
                             "excess": float(fitted.mean() - least[name]),
                             "error": float(fitted.std(ddof=1) / math.sqrt(seeds)),
                             "test_error": float(fresh.std(ddof=1) / math.sqrt(seeds)),
-                        }  # fmt: skip
+                        }
                     )
                 if d in (dimensions[0], dimensions[-1]):
                     bounded.append(
@@ -70,10 +80,18 @@ def loss_against_dimension(scale: str, rng: np.random.Generator) -> PaperResult:
                     )
     claims = _claims(rows, bounded, dimensions, epsilons)
     settings = {
-        "n": n, "steps": steps, "learning_rate": RATE, "regularisation": 0, "output": "last iterate", "seeds": seeds,
-        "delta": DELTA, "neighbouring": str(relation), "columns_with_data": COLUMNS,
-        "minimum_of_training_loss": least, "bound_against_measurement": bounded,
-    }  # fmt: skip
+        "n": n,
+        "steps": steps,
+        "learning_rate": RATE,
+        "regularisation": 0,
+        "output": "last iterate",
+        "seeds": seeds,
+        "delta": DELTA,
+        "neighbouring": str(relation),
+        "columns_with_data": COLUMNS,
+        "minimum_of_training_loss": least,
+        "bound_against_measurement": bounded,
+    }
 
     def draw(figure: Any) -> None:
         panels = figure.subplots(1, len(epsilons))
@@ -81,9 +99,16 @@ def loss_against_dimension(scale: str, rng: np.random.Generator) -> PaperResult:
             for name in DECAYS:
                 for noise, style in (("isotropic", "o-"), ("matched", ":")):
                     chosen = _select(rows, epsilon=epsilon, matrix=name, noise=noise)
-                    axes.errorbar([r["d"] for r in chosen], [r["excess"] for r in chosen],
-                                  [r["error"] for r in chosen], fmt=style, ms=3, lw=1.2, color=_COLOURS[name],
-                                  label=f"A = {name}" if noise == "isotropic" else None)  # fmt: skip
+                    axes.errorbar(
+                        [r["d"] for r in chosen],
+                        [r["excess"] for r in chosen],
+                        [r["error"] for r in chosen],
+                        fmt=style,
+                        ms=3,
+                        lw=1.2,
+                        color=_COLOURS[name],
+                        label=f"A = {name}" if noise == "isotropic" else None,
+                    )
             axes.set(xscale="log", yscale="log", xlabel="d", title=f"ε = {epsilon:g}, δ = {DELTA:g}, replace-one")
         panels[0].set_ylabel("excess training loss (dotted: noise shaped by A)")
         panels[0].legend(frameon=False, fontsize=8)
@@ -109,48 +134,89 @@ def _claims(
                 math.hypot(curve[0]["error"], curve[-1]["error"]),
             )
         flat, error = growth["I"]
-        claims.append(Claim(f"ε = {epsilon:g}: the loss of A = I grows from d = {dimensions[0]} to {dimensions[-1]} by "
-                            f"more than 3 standard errors ({flat:.4f} ± {error:.4f})", flat > 3 * error, flat))  # fmt: skip
+        claims.append(
+            Claim(
+                f"ε = {epsilon:g}: the loss of A = I grows from d = {dimensions[0]} to {dimensions[-1]} by "
+                f"more than 3 standard errors ({flat:.4f} ± {error:.4f})",
+                flat > 3 * error,
+                flat,
+            )
+        )
         for name in ("k^-1/2", "k^-1", "k^-2"):
             value, error = growth[name]
-            claims.append(Claim(f"ε = {epsilon:g}: A = {name} grows less than A = I ({value:.4f} ± {error:.4f})",
-                                value < flat, value / flat))  # fmt: skip
+            claims.append(
+                Claim(
+                    f"ε = {epsilon:g}: A = {name} grows less than A = I ({value:.4f} ± {error:.4f})",
+                    value < flat,
+                    value / flat,
+                )
+            )
         inside, error = growth["k^-2"]
-        claims.append(Claim(f"ε = {epsilon:g}: a decay inside the theorem's range stays flat (below 2 % of A = I's growth "
-                            "or 3 standard errors)", inside < max(0.02 * flat, 3 * error), inside))  # fmt: skip
+        claims.append(
+            Claim(
+                f"ε = {epsilon:g}: a decay inside the theorem's range stays flat (below 2 % of A = I's growth "
+                "or 3 standard errors)",
+                inside < max(0.02 * flat, 3 * error),
+                inside,
+            )
+        )
         shaped = max(
             a["excess"] - b["excess"] - 3 * math.hypot(a["error"], b["error"])
             for a, b in zip(
-                _select(rows, epsilon=epsilon, noise="matched"), _select(rows, epsilon=epsilon, noise="isotropic"),
+                _select(rows, epsilon=epsilon, noise="matched"),
+                _select(rows, epsilon=epsilon, noise="isotropic"),
                 strict=True,
             )
-        )  # fmt: skip
-        claims.append(Claim(f"ε = {epsilon:g}: noise shaped by A is nowhere worse than isotropic noise", shaped <= 0, shaped))
+        )
+        claims.append(
+            Claim(f"ε = {epsilon:g}: noise shaped by A is nowhere worse than isotropic noise", shaped <= 0, shaped)
+        )
     ratio = max(row["excess"] / row["bound"] for row in bounded)
     claims.append(Claim("the explicit bound lies above the measured excess loss in its own settings", ratio < 1, ratio))
     return claims
 
 
 def _against_bound(
-    X: Array, matrix: Array, least: float, mu: float, steps: int, relation: Neighbouring, seeds: int,
+    X: Array,
+    matrix: Array,
+    least: float,
+    mu: float,
+    steps: int,
+    relation: Neighbouring,
+    seeds: int,
     rng: np.random.Generator,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Run with the settings that minimise the bound, mean iterate, and compare."""
     centre = _median(X, matrix[:COLUMNS])
     bound = minimised_excess_risk_upper_bound(
-        LipschitzCoefficients.of_matrix(matrix), distance=float(np.linalg.norm(centre)), n_records=len(X), mu=mu,
-        neighbouring=relation, steps=steps,
-    )  # fmt: skip
+        LipschitzCoefficients.of_matrix(matrix),
+        distance=float(np.linalg.norm(centre)),
+        n_records=len(X),
+        mu=mu,
+        neighbouring=relation,
+        steps=steps,
+    )
     runs = [
         geometric_median(
-            X, matrix, steps=steps, learning_rate=bound.learning_rate, regularisation=bound.regularisation, mu=mu,
-            neighbouring=relation, noise=NoiseSource.insecure(int(rng.integers(2**62))),
+            X,
+            matrix,
+            steps=steps,
+            learning_rate=bound.learning_rate,
+            regularisation=bound.regularisation,
+            mu=mu,
+            neighbouring=relation,
+            noise=NoiseSource.insecure(int(rng.integers(2**62))),
         ).mean
         for _ in range(seeds)
-    ]  # fmt: skip
+    ]
     excess = float(np.mean([mean_distance(X, run, matrix) for run in runs])) - least
-    return {"bound": bound.excess_risk, "excess": excess, "k": bound.k, "learning_rate": bound.learning_rate,
-            "regularisation": bound.regularisation}  # fmt: skip
+    return {
+        "bound": bound.excess_risk,
+        "excess": excess,
+        "k": bound.k,
+        "learning_rate": bound.learning_rate,
+        "regularisation": bound.regularisation,
+    }
 
 
 def _median(X: Array, diagonal: Array) -> Array:

@@ -13,9 +13,9 @@ from gratis.theory.initialization import (
     Scheme,
     excess_risk_tradeoff,
     gradient_norm_constant,
-    lazy_training_distance,
     layer_variances,
     layer_widths,
+    lazy_training_distance,
     linearised_kl_upper_bound,
 )
 
@@ -123,7 +123,9 @@ def compare_initializations(
     )
     trivial = math.log(max(2, n_classes))
     if costs.excess_risk_bound > trivial:
-        reasons += (f"every risk bound lies above ln {max(2, n_classes)} = {trivial:.3g}, what predicting nothing costs",)
+        reasons += (
+            f"every risk bound lies above ln {max(2, n_classes)} = {trivial:.3g}, what predicting nothing costs",
+        )
     assumptions = (
         "linearised network at random initial weights, bounds in expectation over them",
         "inputs of norm at most √d; all iterates released",

@@ -22,9 +22,9 @@ __all__ = [
     "excess_risk_tradeoff",
     "general_network_kl_upper_bound",
     "gradient_norm_constant",
-    "lazy_training_distance",
     "layer_variances",
     "layer_widths",
+    "lazy_training_distance",
     "linearised_kl_upper_bound",
     "published_gradient_norm_constant",
 ]
@@ -91,7 +91,9 @@ def gradient_norm_constant(
     8192.0
     """
     sizes, betas = _check_network(widths, variances)
-    size = float(sizes[0]) if squared_input_norm is None else check_non_negative("squared_input_norm", squared_input_norm)
+    size = (
+        float(sizes[0]) if squared_input_norm is None else check_non_negative("squared_input_norm", squared_input_norm)
+    )
     if size == 0:
         return 0.0
     # Every term β_L/β_l·∏ is a product of L factors: logarithms keep very deep networks from overflowing half-way.

@@ -89,7 +89,9 @@ class TappedNoise(NoiseSource):
         if self._recorder is not None:
             self._recorder.observe(exact * self._scale)
         if self._directions is not None:
-            exact = ((self._directions @ exact.ravel()) @ self._directions).astype(np.float64).reshape(exact.shape)
+            # In the directions' own precision: a float64 copy of k × p numbers in every step would be waste.
+            flat = exact.ravel().astype(self._directions.dtype)
+            exact = ((self._directions @ flat) @ self._directions).astype(np.float64).reshape(exact.shape)
         return self._source.release(exact, std)
 
     def describe(self) -> dict[str, Any]:

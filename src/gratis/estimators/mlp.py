@@ -1,0 +1,165 @@
+"""A private multi-layer perceptron with scikit-learn's interface (needs the `nn` extra)."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from gratis.accounting import calibrate_mu, split_mu
+from gratis.estimators.private_fit import PrivateFit, Release
+from gratis.estimators.scales import PublicScales
+from gratis.mechanisms.location_scale import Standardiser, plan_standardisation, release_location_scale
+from gratis.planner.networks import plan_network
+from gratis.specs.budget import Budget
+from gratis.specs.certificates import Selection
+from gratis.specs.errors import GratisError, MissingExtraError
+from gratis.specs.events import Composition
+
+__all__ = ["DPMLPClassifier"]
+
+_SCALE_SHARE = 0.2  # of μ², for private location and scale
+
+
+class DPMLPClassifier(ClassifierMixin, PrivateFit, BaseEstimator):
+    """Fully connected ReLU network trained by full-batch DP-GD under (ε, δ), settings planned from public facts.
+
+    **Guarantee**: as `DPLinearRegression`: the weights are a function of Gaussian releases under `neighbouring`; all
+    iterates may be released. Initial weights come from `initial_seed`, which is public.
+
+    Parameters: those of `DPLogisticRegression`, and
+
+    width, depth : hidden units a layer, and number of hidden layers.
+    progress : show a bar with step and share of the budget (never a loss on private rows).
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        *,
+        width: int = 1000,
+        depth: int = 1,
+        steps: int = 75,
+        initial_seed: int = 0,
+        progress: bool = False,
+        classes: ArrayLike | None = None,
+        neighbouring: str = "replace-one",
+        preprocessing: str = "private",
+        public: PublicScales | None = None,
+        ledger: str | None = None,
+        dataset: str | None = None,
+        noise_seed: int | None = None,
+        insecure_reproducible: bool = False,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.width = width
+        self.depth = depth
+        self.steps = steps
+        self.initial_seed = initial_seed
+        self.progress = progress
+        self.classes = classes
+        self.neighbouring = neighbouring
+        self.preprocessing = preprocessing
+        self.public = public
+        self.ledger = ledger
+        self.dataset = dataset
+        self.noise_seed = noise_seed
+        self.insecure_reproducible = insecure_reproducible
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Plan, reserve, train, certify."""
+        try:
+            import torch
+        except ImportError:
+            raise MissingExtraError("networks need torch; install it with: pip install 'gratis[nn]'") from None
+        from gratis.models.mlp import build_mlp
+        from gratis.training.networks import falling_rates, train_full_batch
+
+        budget = self._budget()
+        rows, labels = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        check_classification_targets(labels)
+        classes = np.unique(labels if self.classes is None else np.asarray(self.classes))
+        if len(classes) < 2:
+            raise GratisError(f"at least two classes are needed, got {len(classes)} class")
+        position = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
+        if np.any(classes[position] != labels):
+            raise GratisError("y holds labels outside the given classes; nothing was spent")
+        mu, scale_plan, scaler = self._scales(rows, budget)
+        rest = Budget(mu=mu, neighbouring=budget.neighbouring)
+        plan = plan_network(
+            len(rows), rows.shape[1], len(classes), budget=rest, width=self.width, depth=self.depth, steps=self.steps
+        )
+        settings = plan.settings
+        module = build_mlp(settings["widths"], seed=self.initial_seed)
+        event = plan.event if scale_plan is None else Composition((scale_plan.event, plan.event))
+        release = Release(
+            event, budget, self._noise_source(), ledger=self._ledger(), dataset=self.dataset, plan=plan,
+            selection=Selection.NONE,
+            assumptions=() if self.classes is not None else ("the set of classes that occur is public",),
+        )  # fmt: skip
+        with release:
+            if scale_plan is not None:
+                scaler = release_location_scale(rows, scale_plan, noise=release.noise)
+            result = train_full_batch(
+                module,
+                torch.as_tensor(scaler.transform(rows), dtype=torch.float32),
+                torch.as_tensor(position),
+                event=plan.event,  # type: ignore[arg-type]
+                clip_norm=settings["clip_norm"],
+                learning_rates=falling_rates(settings["mean_rate"], settings["steps"]),
+                noise=release.noise,
+                average=settings["average"],
+                progress=self.progress,
+            )
+        self.classes_, self.scaler_ = classes, scaler
+        self.coefs_ = [p.detach().numpy().T.copy() for p in result.module.parameters()]
+        self.plan_, self.prediction_, self.certificate_ = plan, plan.prediction, release.certificate
+        return self
+
+    def _scales(self, X: NDArray[np.float64], budget: Budget) -> tuple[float, Any, Standardiser]:
+        choice = self._choice("preprocessing", ("private", "public", "none"))
+        if (self.public is not None) != (choice == "public"):
+            raise GratisError("give public scales with preprocessing='public', and only then")
+        mu = calibrate_mu(budget)
+        if choice == "private":
+            scale_mu, mu = split_mu(mu, [_SCALE_SHARE, 1 - _SCALE_SHARE])
+            plan = plan_standardisation(*X.shape, mu=scale_mu, neighbouring=budget.neighbouring)
+            return mu, plan, Standardiser.identity(X.shape[1])
+        scaler = Standardiser.identity(X.shape[1]) if self.public is None else self.public.features(X.shape[1])
+        return mu, None, scaler
+
+    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return log-odds (two classes) or scores (several)."""
+        check_is_fitted(self, "coefs_")
+        hidden = self.scaler_.transform(validate_data(self, X, dtype=np.float64, reset=False))
+        for weights in self.coefs_[:-1]:
+            hidden = np.maximum(hidden @ weights, 0.0)
+        scores = hidden @ self.coefs_[-1]
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return the probability of every class."""
+        from gratis.models.logistic import SoftmaxModel
+
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            scores = np.column_stack([np.zeros_like(scores), scores])
+        return SoftmaxModel(len(self.classes_)).mean(scores)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the most probable class."""
+        scores = self.decision_function(X)
+        index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return np.asarray(self.classes_[index])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = self.noise_seed is None
+        tags.classifier_tags.poor_score = True  # on the few rows of scikit-learn's checks nothing can be learned
+        return tags
