@@ -1,4 +1,4 @@
-"""MNIST at ε = 1, δ = 1/50,000, replace-one, through DPRandomFeaturesClassifier: scattering features, 3 seeds of noise."""
+"""MNIST at ε = 1, δ = 1/50,000, replace-one: scattering features through DPRandomFeaturesClassifier, 3 runs."""
 
 from __future__ import annotations
 

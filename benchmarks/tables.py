@@ -226,7 +226,8 @@ def r_squared(y: Array, predicted: Array) -> float:
 
 
 def split(X: Array, y: Array, seed: int) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    order = np.random.default_rng(1000 + seed).permutation(len(y))
+    # Seeds that nothing was tuned on: earlier ones helped to choose shares and windows.
+    order = np.random.default_rng(5000 + seed).permutation(len(y))
     held = round(0.2 * len(y))
     test, train = order[:held], order[held:]
     return (X[train], y[train]), (X[test], y[test])

@@ -103,6 +103,11 @@ FIGURES: dict[str, Figure] = {
         "reconstruction error against p/(nd), with pictures", _HERE + "s1_reconstruction", "reconstruction"
     ),
     "s1-ladder": Figure("noise that each composition theorem needs", _HERE + "s1_ladder", "composition_ladder"),
+    "s3-fig1": Figure("KL loss against epochs", _HERE + "s3_divergence", "divergence_against_epochs"),
+    "s3-fig2": Figure("KL loss against depth and width", _HERE + "s3_divergence", "divergence_against_shape"),
+    "s3-tab1": Figure("gradient norms of four initializations", _HERE + "s3_initialization", "table_one"),
+    "s4-fig1": Figure("private geometric median against dimension", _HERE + "s4_dimension", "loss_against_dimension"),
+    "s4-fig2": Figure("gradient spectrum and subspace re-training", _HERE + "s4_spectrum", "gradient_spectrum"),
     "s1-stairs": Figure("staircase of kernel regression", _HERE + "s1_staircase", "kernel_staircase"),
 }
 
