@@ -10,11 +10,25 @@ from typing import Any
 
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gratis import DPLinearRegression, DPLogisticRegression
+from gratis import (
+    DPLinearRegression,
+    DPLogisticRegression,
+    DPMLPClassifier,
+    DPRandomFeaturesClassifier,
+    DPRandomFeaturesRegressor,
+)
 
 SEEDED: dict[str, Any] = {"epsilon": 8.0, "noise_seed": 7, "insecure_reproducible": True}
 
 
-@parametrize_with_checks([DPLinearRegression(**SEEDED), DPLogisticRegression(**SEEDED)])
+@parametrize_with_checks(
+    [
+        DPLinearRegression(**SEEDED),
+        DPLogisticRegression(**SEEDED),
+        DPRandomFeaturesRegressor(**SEEDED, n_features=40),
+        DPRandomFeaturesClassifier(**SEEDED, n_features=40),
+        DPMLPClassifier(**SEEDED, width=8, steps=5),
+    ]
+)
 def test_scikit_learn_check(estimator: Any, check: Any) -> None:
     check(estimator)

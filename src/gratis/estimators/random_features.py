@@ -283,7 +283,8 @@ class DPRandomFeaturesClassifier(ClassifierMixin, _RandomFeaturesModel):
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return the probability of every class."""
-        return SoftmaxModel(len(self.classes_)).mean(self._raw_scores(X))
+        scores = self._raw_scores(X)
+        return SoftmaxModel(len(self.classes_)).mean(scores)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the most probable class."""

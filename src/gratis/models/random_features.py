@@ -57,8 +57,12 @@ class Activation:
         raise GratisError("an activation is a name or a function of arrays")
 
 
+def _relu(z: Array) -> Array:  # a name, so that fitted models can be pickled
+    return np.maximum(z, 0)
+
+
 TANH = Activation("tanh", np.tanh, limit=1.0)
-RELU = Activation("relu", lambda z: np.maximum(z, 0), limit=8.0)
+RELU = Activation("relu", _relu, limit=8.0)
 ERF = Activation("erf", erf, limit=1.0)
 _NAMED = {activation.name: activation for activation in (TANH, RELU, ERF)}
 

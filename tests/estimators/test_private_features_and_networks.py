@@ -1,0 +1,86 @@
+"""Random-features and network estimators: they learn, stay within budget, refuse bad input, and write it down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from gratis import (
+    Budget,
+    DPMLPClassifier,
+    DPRandomFeaturesClassifier,
+    DPRandomFeaturesRegressor,
+    Ledger,
+    PublicScales,
+)
+from gratis.accounting import verify_certificate
+from gratis.specs.errors import GratisError
+
+X, Y = load_digits(return_X_y=True)
+PIXELS = PublicScales(np.full(64, 8.0), np.full(64, 8.0))
+SEEDED: dict[str, Any] = {"noise_seed": 3, "insecure_reproducible": True}
+CLASSIFIERS = [
+    DPRandomFeaturesClassifier(4.0, 1e-4, n_features=500, **SEEDED),
+    DPRandomFeaturesClassifier(4.0, 1e-4, features="scattering", **SEEDED),
+    DPMLPClassifier(4.0, 1e-4, width=100, steps=40, preprocessing="public", public=PIXELS, **SEEDED),
+]
+
+
+@pytest.mark.parametrize("model", CLASSIFIERS, ids=["random", "scattering", "mlp"])
+def test_classifiers_learn_within_their_budget(model: Any) -> None:
+    model.fit(X[:1400], Y[:1400])
+    assert model.score(X[1400:], Y[1400:]) > 0.75
+    assert 3.99 < model.certificate_.guarantee["epsilon"] <= 4.0
+    assert verify_certificate(model.certificate_) == []
+    np.testing.assert_allclose(model.predict_proba(X[:3]).sum(axis=1), 1, rtol=1e-6)
+
+
+def test_regressor_learns_what_is_not_linear_and_uses_the_dual_engine() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(800, 4)) * [1, 10, 0.1, 5] + 3
+    scaled = (rows - 3) / [1, 10, 0.1, 5]
+    target = 50 + 10 * np.sign(scaled[:, 0]) + rng.normal(size=800)
+    model = DPRandomFeaturesRegressor(8.0, 1e-4, n_features=3000, **SEEDED).fit(rows, target)
+    assert model.score(rows, target) > 0.4
+    assert model.engine_ == "dual"
+    assert model.coef_.shape == (3000, 1)
+    assert verify_certificate(model.certificate_) == []
+
+
+def test_the_ledger_is_asked(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "l", {"digits": Budget(epsilon=4.0, delta=1e-4)})
+    model = DPRandomFeaturesClassifier(4.0, 1e-4, n_features=50, ledger=str(tmp_path / "l"), dataset="digits")
+    model.fit(X, Y)
+    with pytest.raises(GratisError, match="left"):
+        model.fit(X, Y)
+    assert ledger.status("digits").reservations == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "word"),
+    [
+        (DPRandomFeaturesClassifier(n_features=0), "n_features"),
+        (DPRandomFeaturesClassifier(features="cosine"), "features"),
+        (DPRandomFeaturesClassifier(classes=[0, 1]), "outside"),
+        (DPRandomFeaturesClassifier(noise_seed=1), "seed"),
+        (DPRandomFeaturesRegressor(features="scattering"), "features"),
+        (DPRandomFeaturesRegressor(preprocessing="public"), "public"),
+        (DPMLPClassifier(width=0), "width"),
+        (DPMLPClassifier(steps=0), "steps"),
+        (DPMLPClassifier(epsilon=-1.0), "epsilon"),
+        (DPMLPClassifier(classes=[7]), "class"),
+    ],
+)
+def test_bad_parameters(model: Any, word: str) -> None:
+    with pytest.raises(GratisError, match=word):
+        model.fit(X, Y)
+    assert not hasattr(model, "certificate_")
+
+
+def test_scattering_needs_square_images() -> None:
+    with pytest.raises(GratisError, match="square"):
+        DPRandomFeaturesClassifier(features="scattering").fit(X[:, :60], Y)
