@@ -7,6 +7,7 @@ from gratis.accounting.calibration import (
     calibrate_steps,
     calibrate_subsampled_noise_multiplier,
     split_mu,
+    unit_descent_event,
 )
 from gratis.accounting.certification import describe_guarantee, issue_certificate, verify_certificate
 from gratis.accounting.composition import (
@@ -60,6 +61,7 @@ __all__ = [
     "s0_noise_multiplier",
     "split_mu",
     "total_variation_upper_bound",
+    "unit_descent_event",
     "verify_certificate",
     "zcdp_delta_upper_bound",
     "zcdp_epsilon_upper_bound",

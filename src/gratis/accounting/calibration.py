@@ -10,8 +10,9 @@ from gratis.numerics.outward import round_down, round_up
 from gratis.specs.budget import Budget
 from gratis.specs.checks import check_count, check_delta, check_non_negative, check_positive
 from gratis.specs.errors import GratisError
-from gratis.specs.events import PoissonSubsampledGaussian
+from gratis.specs.events import FullBatchDescent, PoissonSubsampledGaussian
 from gratis.specs.neighbouring import Neighbouring
+from gratis.specs.sequences import Runs
 
 __all__ = [
     "calibrate_descent_noise",
@@ -20,6 +21,7 @@ __all__ = [
     "calibrate_steps",
     "calibrate_subsampled_noise_multiplier",
     "split_mu",
+    "unit_descent_event",
 ]
 
 
@@ -73,6 +75,37 @@ def calibrate_descent_noise(
     per_record = neighbouring.sensitivity_factor * check_positive("clip_norm", clip_norm)
     sensitivity = check_positive("learning_rate", learning_rate) * per_record * rounding_inflation
     return calibrate_noise_std(mu=mu, sensitivity=sensitivity / check_count("n_records", n_records), count=steps)
+
+
+def unit_descent_event(
+    n_records: int, steps: int, *, mu: float, neighbouring: Neighbouring, rounding_inflation: float, label: str
+) -> FullBatchDescent:
+    """Return the event of T full-batch steps at μ-GDP in units of learning rate × clip norm, known before any data.
+
+    Every step releases (1/n)Σ clip₁(gᵢ/C) + s·N(0, I) with s = κr√T/(nμ), r the rounding inflation. Learning rate and
+    clip norm only rescale what is released, so they may be chosen later from earlier releases.
+
+    **Guarantee**: at most μ-GDP under `neighbouring` (the noise is rounded up).
+    """
+    steps, n_records = check_count("steps", steps), check_count("n_records", n_records)
+    noise_std = calibrate_descent_noise(
+        mu=mu,
+        steps=steps,
+        learning_rate=1.0,
+        clip_norm=1.0,
+        n_records=n_records,
+        neighbouring=neighbouring,
+        rounding_inflation=rounding_inflation,
+    )
+    return FullBatchDescent(
+        learning_rates=Runs.constant(1.0, steps),
+        noise_stds=Runs.constant(noise_std, steps),
+        clip_norm=1.0,
+        n_records=n_records,
+        rounding_inflation=rounding_inflation,
+        neighbouring=neighbouring,
+        label=f"{label}, in units of learning rate × clip norm",
+    )
 
 
 def calibrate_steps(*, mu: float, sensitivity: float, noise_std: float) -> int:

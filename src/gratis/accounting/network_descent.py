@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from gratis.accounting.calibration import calibrate_descent_noise
+from gratis.accounting.calibration import unit_descent_event
 from gratis.numerics.network_rounding import network_rounding_inflation
 from gratis.specs.checks import check_count
 from gratis.specs.events import FullBatchDescent
 from gratis.specs.neighbouring import Neighbouring
-from gratis.specs.sequences import Runs
 
 __all__ = ["network_descent_event"]
 
@@ -24,23 +23,9 @@ def network_descent_event(n_records: int, steps: int, *, mu: float, neighbouring
     >>> f"{event.noise_stds.values[0]:.6f}"
     '0.001173'
     """
-    steps, n_records = check_count("steps", steps), check_count("n_records", n_records)
-    inflation = network_rounding_inflation(n_records, sensitivity=neighbouring.sensitivity_factor)
-    noise_std = calibrate_descent_noise(
-        mu=mu,
-        steps=steps,
-        learning_rate=1.0,
-        clip_norm=1.0,
-        n_records=n_records,
-        neighbouring=neighbouring,
-        rounding_inflation=inflation,
+    inflation = network_rounding_inflation(
+        check_count("n_records", n_records), sensitivity=neighbouring.sensitivity_factor
     )
-    return FullBatchDescent(
-        learning_rates=Runs.constant(1.0, steps),
-        noise_stds=Runs.constant(noise_std, steps),
-        clip_norm=1.0,
-        n_records=n_records,
-        rounding_inflation=inflation,
-        neighbouring=neighbouring,
-        label="network training, in units of learning rate × clip norm",
+    return unit_descent_event(
+        n_records, steps, mu=mu, neighbouring=neighbouring, rounding_inflation=inflation, label="network training"
     )

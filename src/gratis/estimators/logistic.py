@@ -6,19 +6,17 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 
+from gratis.estimators.classification import PrivateClassifier, encoded
 from gratis.estimators.one_pass_fit import OnePassProgress
 from gratis.estimators.scales import PublicScales
 from gratis.estimators.staged_linear import PrivateLinearModel
 from gratis.models.logistic import SoftmaxModel
-from gratis.specs.errors import GratisError
 
 __all__ = ["DPLogisticRegression"]
 
 
-class DPLogisticRegression(ClassifierMixin, PrivateLinearModel):
+class DPLogisticRegression(PrivateClassifier, PrivateLinearModel):
     """Softmax regression under (ε, δ)-differential privacy that needs no tuning on the data.
 
     **Guarantee**: as `DPLinearRegression`. The list of classes is public: pass `classes`, or accept the assumption
@@ -69,18 +67,13 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinearModel):
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Plan, reserve, train, certify."""
         rows, labels = self._validated(X, y)
-        check_classification_targets(labels)
-        declared = self.classes is not None
-        classes = np.unique(np.asarray(self.classes) if declared else labels)
-        if len(classes) < 2:
-            raise GratisError(f"at least two classes are needed, got {len(classes)} class")
-        self.classes_ = classes
+        self.classes_, assumed = self._read_classes(labels)
         self._fit_private(
             rows,
             self._encoded(labels),
-            SoftmaxModel(len(classes)),
-            n_classes=len(classes),
-            assumptions=() if declared else ("the set of classes that occur is public",),
+            SoftmaxModel(len(self.classes_)),
+            n_classes=len(self.classes_),
+            assumptions=assumed,
         )
         return self
 
@@ -90,9 +83,7 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinearModel):
         return progress
 
     def _encoded(self, target: NDArray[Any]) -> NDArray[np.float64]:
-        """Positions in classes_; a label that is not among them gives NaN and contributes nothing."""
-        position = np.minimum(np.searchsorted(self.classes_, target), len(self.classes_) - 1)
-        return np.where(self.classes_[position] == target, position, np.nan)
+        return encoded(target, self.classes_)
 
     def _publish(self, fit: Any) -> None:
         slopes, intercept = fit.original_units()
@@ -100,28 +91,5 @@ class DPLogisticRegression(ClassifierMixin, PrivateLinearModel):
             slopes, intercept = slopes[:, 1:] - slopes[:, :1], intercept[1:] - intercept[:1]
         self.coef_, self.intercept_ = slopes.T, intercept
 
-    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return log-odds (two classes) or scores (several)."""
-        scores = self._scores(X)
-        if len(self.classes_) > 2:
-            return scores
-        return scores[:, -1] - scores[:, 0] if scores.shape[1] == 2 else scores[:, 0]
-
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return the probability of every class."""
-        scores = self.decision_function(X)
-        if scores.ndim == 1:
-            scores = np.column_stack([np.zeros_like(scores), scores])
-        return SoftmaxModel(len(self.classes_)).mean(scores)
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the most probable class."""
-        scores = self.decision_function(X)
-        index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return np.asarray(self.classes_[index])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.non_deterministic = self.noise_seed is None  # fresh noise in every fit
-        tags.classifier_tags.poor_score = True  # on the few rows of scikit-learn's checks nothing can be learned
-        return tags
+    def _class_scores(self, X: ArrayLike) -> NDArray[np.float64]:
+        return self._scores(X)

@@ -6,11 +6,11 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gratis.accounting import calibrate_mu, split_mu
+from gratis.estimators.classification import PrivateClassifier, strictly_encoded
 from gratis.estimators.private_fit import PrivateFit, Release
 from gratis.estimators.scales import PublicScales
 from gratis.mechanisms.location_scale import Standardiser, plan_standardisation, release_location_scale
@@ -25,7 +25,7 @@ __all__ = ["DPMLPClassifier"]
 _SCALE_SHARE = 0.2  # of μ², for private location and scale
 
 
-class DPMLPClassifier(ClassifierMixin, PrivateFit, BaseEstimator):
+class DPMLPClassifier(PrivateClassifier, PrivateFit, BaseEstimator):
     """Fully connected ReLU network trained by full-batch DP-GD under (ε, δ), settings planned from public facts.
 
     **Guarantee**: as `DPLinearRegression`: the weights are a function of Gaussian releases under `neighbouring`; all
@@ -83,13 +83,8 @@ class DPMLPClassifier(ClassifierMixin, PrivateFit, BaseEstimator):
 
         budget = self._budget()
         rows, labels = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
-        check_classification_targets(labels)
-        classes = np.unique(labels if self.classes is None else np.asarray(self.classes))
-        if len(classes) < 2:
-            raise GratisError(f"at least two classes are needed, got {len(classes)} class")
-        position = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
-        if np.any(classes[position] != labels):
-            raise GratisError("y holds labels outside the given classes; nothing was spent")
+        classes, assumed = self._read_classes(labels)
+        position = strictly_encoded(labels, classes)
         mu, scale_plan, scaler = self._scales(rows, budget)
         rest = Budget(mu=mu, neighbouring=budget.neighbouring)
         plan = plan_network(
@@ -100,8 +95,7 @@ class DPMLPClassifier(ClassifierMixin, PrivateFit, BaseEstimator):
         event = plan.event if scale_plan is None else Composition((scale_plan.event, plan.event))
         release = Release(
             event, budget, self._noise_source(), ledger=self._ledger(), dataset=self.dataset, plan=plan,
-            selection=Selection.NONE,
-            assumptions=() if self.classes is not None else ("the set of classes that occur is public",),
+            selection=Selection.NONE, assumptions=assumed,
         )  # fmt: skip
         with release:
             if scale_plan is not None:
@@ -134,32 +128,9 @@ class DPMLPClassifier(ClassifierMixin, PrivateFit, BaseEstimator):
         scaler = Standardiser.identity(X.shape[1]) if self.public is None else self.public.features(X.shape[1])
         return mu, None, scaler
 
-    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return log-odds (two classes) or scores (several)."""
+    def _class_scores(self, X: ArrayLike) -> NDArray[np.float64]:
         check_is_fitted(self, "coefs_")
         hidden = self.scaler_.transform(validate_data(self, X, dtype=np.float64, reset=False))
         for weights in self.coefs_[:-1]:
             hidden = np.maximum(hidden @ weights, 0.0)
-        scores = hidden @ self.coefs_[-1]
-        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
-
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return the probability of every class."""
-        from gratis.models.logistic import SoftmaxModel
-
-        scores = self.decision_function(X)
-        if scores.ndim == 1:
-            scores = np.column_stack([np.zeros_like(scores), scores])
-        return SoftmaxModel(len(self.classes_)).mean(scores)
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the most probable class."""
-        scores = self.decision_function(X)
-        index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return np.asarray(self.classes_[index])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.non_deterministic = self.noise_seed is None
-        tags.classifier_tags.poor_score = True  # on the few rows of scikit-learn's checks nothing can be learned
-        return tags
+        return np.asarray(hidden @ self.coefs_[-1])

@@ -8,11 +8,11 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gratis.accounting import calibrate_mu, split_mu
+from gratis.estimators.classification import PrivateClassifier, strictly_encoded
 from gratis.estimators.private_fit import PrivateFit, Release
 from gratis.estimators.scales import PublicScales
 from gratis.mechanisms.location_scale import Standardiser, plan_standardisation, release_location_scale
@@ -187,7 +187,7 @@ class DPRandomFeaturesRegressor(RegressorMixin, _RandomFeaturesModel):
         return tags
 
 
-class DPRandomFeaturesClassifier(ClassifierMixin, _RandomFeaturesModel):
+class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
     """Softmax regression on fixed features under (ε, δ): random features, or scattering features of images.
 
     **Guarantee**: as `DPLinearRegression`. `centre` spends .15μ on a private mean of the features, which carries much
@@ -238,19 +238,13 @@ class DPRandomFeaturesClassifier(ClassifierMixin, _RandomFeaturesModel):
         self._choice("features", ("tanh", "relu", "erf", "scattering"))
         budget = self._budget()
         rows, labels = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
-        check_classification_targets(labels)
-        classes = np.unique(labels if self.classes is None else np.asarray(self.classes))
-        if len(classes) < 2:
-            raise GratisError(f"at least two classes are needed, got {len(classes)} class")
-        position = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
-        if np.any(classes[position] != labels):
-            raise GratisError("y holds labels outside the given classes; nothing was spent")
+        classes, assumed = self._read_classes(labels)
+        position = strictly_encoded(labels, classes)
         mu, paid, public = self._scales(rows, None, budget)
         base = self._feature_map(rows.shape[1])
         rest = Budget(mu=mu, neighbouring=budget.neighbouring)
         plan = plan_feature_classifier(len(rows), base.n_features, len(classes), rest, centre=bool(self.centre))
         settings = plan.settings
-        assumed = () if self.classes is not None else ("the set of classes that occur is public",)
         release = self._release(Composition((*(p.event for p in paid), plan.event)), plan, budget, assumed)
         with release:
             scaler = public[0] or Standardiser.identity(rows.shape[1])
@@ -276,27 +270,8 @@ class DPRandomFeaturesClassifier(ClassifierMixin, _RandomFeaturesModel):
         self._keep(release, plan)
         return self
 
-    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return log-odds (two classes) or scores (several)."""
-        scores = self._raw_scores(X)
-        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
-
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return the probability of every class."""
-        scores = self._raw_scores(X)
-        return SoftmaxModel(len(self.classes_)).mean(scores)
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the most probable class."""
-        scores = self.decision_function(X)
-        index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return np.asarray(self.classes_[index])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.non_deterministic = self.noise_seed is None
-        tags.classifier_tags.poor_score = True  # on the few rows of scikit-learn's checks nothing can be learned
-        return tags
+    def _class_scores(self, X: ArrayLike) -> NDArray[np.float64]:
+        return self._raw_scores(X)
 
 
 def _stored(features: Any, rows: NDArray[np.float64]) -> tuple[Any, NDArray[Any]]:

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gratis.accounting import unit_descent_event
 from gratis.mechanisms.noise import NoiseSource, snap
 from gratis.numerics.rounding import rounding_inflation
 from gratis.specs.checks import check_count, check_positive
 from gratis.specs.errors import GratisError
 from gratis.specs.events import FullBatchDescent
 from gratis.specs.neighbouring import Neighbouring
-from gratis.specs.sequences import Runs
 from gratis.training.dual import ScoreModel, clipped_factors, primal_parameters
 from gratis.training.gram import FeatureMap, Gram, Spectrum, accumulate_gram, decompose
 from gratis.training.primal_features import KeptFeatures, averaging_weights, run_primal
@@ -106,18 +106,14 @@ def feature_descent_event(
     Each step releases (1/n)Σ clip₁(gᵢ/C) + s·N(0, I), s = κr√T/(nμ), where r covers the rounding of the sum and
     what the dual engine may deviate by (docs/proofs/dual-engine.md); the event is the same for both engines.
     """
-    steps, kappa = check_count("steps", steps), neighbouring.sensitivity_factor
-    summation = rounding_inflation(n_records, n_features + outputs, sensitivity=kappa)
-    inflation = summation * (1 + DUAL_TOLERANCE)
-    noise_std = kappa * inflation * math.sqrt(steps) / (n_records * check_positive("mu", mu)) * (1 + 64 * _UNIT)
-    return FullBatchDescent(
-        learning_rates=Runs.constant(1.0, steps),
-        noise_stds=Runs.constant(noise_std, steps),
-        clip_norm=1.0,
-        n_records=n_records,
-        rounding_inflation=inflation,
+    summation = rounding_inflation(n_records, n_features + outputs, sensitivity=neighbouring.sensitivity_factor)
+    return unit_descent_event(
+        n_records,
+        steps,
+        mu=mu,
         neighbouring=neighbouring,
-        label="descent on fixed features, in units of learning rate × clip norm",
+        rounding_inflation=summation * (1 + DUAL_TOLERANCE),
+        label="descent on fixed features",
     )
 
 

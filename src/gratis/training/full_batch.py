@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,14 +9,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gratis.accounting import unit_descent_event
 from gratis.mechanisms.clipped_gradient import clipped_mean_gradient, row_norms, sanitised
 from gratis.mechanisms.noise import NoiseSource
 from gratis.numerics.rounding import rounding_inflation
-from gratis.specs.checks import check_count, check_positive
+from gratis.specs.checks import check_positive
 from gratis.specs.errors import GratisError
 from gratis.specs.events import FullBatchDescent
 from gratis.specs.neighbouring import Neighbouring
-from gratis.specs.sequences import Runs
 
 __all__ = ["Descent", "GeneralisedLinearModel", "descend", "descend_many", "descent_event"]
 
@@ -57,18 +56,9 @@ def descent_event(
     >>> round(event.noise_stds.values[0], 6)
     0.01
     """
-    steps = check_count("steps", steps)
-    kappa = neighbouring.sensitivity_factor
-    inflation = rounding_inflation(n_records, n_columns + outputs, sensitivity=kappa)
-    noise_std = kappa * inflation * math.sqrt(steps) / (n_records * check_positive("mu", mu))
-    return FullBatchDescent(
-        learning_rates=Runs.constant(1.0, steps),
-        noise_stds=Runs.constant(noise_std, steps),
-        clip_norm=1.0,
-        n_records=n_records,
-        rounding_inflation=inflation,
-        neighbouring=neighbouring,
-        label="descent, in units of learning rate × clip norm",
+    inflation = rounding_inflation(n_records, n_columns + outputs, sensitivity=neighbouring.sensitivity_factor)
+    return unit_descent_event(
+        n_records, steps, mu=mu, neighbouring=neighbouring, rounding_inflation=inflation, label="descent"
     )
 
 

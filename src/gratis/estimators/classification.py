@@ -1,0 +1,76 @@
+"""What all private classifiers share: public classes, and how scores become answers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+
+from gratis.models.logistic import SoftmaxModel
+from gratis.specs.errors import GratisError
+
+__all__ = ["PrivateClassifier", "encoded", "strictly_encoded"]
+
+
+class PrivateClassifier(ClassifierMixin):
+    """Mixin: the classes are public, given by the caller or assumed so (and then the certificate says it)."""
+
+    classes: ArrayLike | None
+    noise_seed: int | None
+
+    @abstractmethod
+    def _class_scores(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return scores (n, classes), or log-odds (n, 1) of the second of two classes."""
+
+    def _read_classes(self, labels: NDArray[Any]) -> tuple[NDArray[Any], tuple[str, ...]]:
+        """Return the classes and what has to be assumed about them; refuse fewer than two."""
+        check_classification_targets(labels)
+        declared = self.classes is not None
+        classes = np.unique(np.asarray(self.classes) if declared else labels)
+        if len(classes) < 2:
+            raise GratisError(f"at least two classes are needed, got {len(classes)} class")
+        return classes, () if declared else ("the set of classes that occur is public",)
+
+    def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return log-odds (two classes) or scores (several)."""
+        scores = self._class_scores(X)
+        if scores.shape[1] == 1:
+            return scores[:, 0]
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return the probability of every class."""
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            scores = np.column_stack([np.zeros_like(scores), scores])
+        return SoftmaxModel(scores.shape[1]).mean(scores)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the most probable class."""
+        scores = self.decision_function(X)
+        index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return np.asarray(self.classes_[index])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = self.noise_seed is None  # fresh noise in every fit
+        tags.classifier_tags.poor_score = True  # on the few rows of scikit-learn's checks nothing can be learned
+        return tags
+
+
+def encoded(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.float64]:
+    """Positions in classes; a label that is not among them gives NaN and contributes nothing."""
+    position = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
+    return np.where(classes[position] == labels, position, np.nan)
+
+
+def strictly_encoded(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
+    """Positions in classes; a label that is not among them is refused, before anything is spent."""
+    found = encoded(labels, classes)
+    if np.isnan(found).any():
+        raise GratisError("y holds labels outside the given classes; nothing was spent")
+    return found.astype(np.int64)
