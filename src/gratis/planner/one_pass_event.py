@@ -58,10 +58,11 @@ def one_pass_event(
         )  # fmt: skip
     # A batch must stay a small part of the pass, and its step below half the cap of a typical row.
     largest = max(1, min(n // 1000, int(n / (dimension * max(rate, 1e-300)))))
-    tried = [(batch, ROUNDING_INFLATION) for batch in _doublings(largest)]
-    tried += [(largest, 1 + 10 * (ROUNDING_INFLATION - 1)), (largest, 1 + 100 * (ROUNDING_INFLATION - 1))]
-    for batch, inflation in tried:
-        event = _batched(schedule, n, dimension, batch, inflation, rho, neighbouring, scale, label)
+    tried = [(1, 0.0, ROUNDING_INFLATION)]
+    tried += [(batch, _NEGLIGIBLE, ROUNDING_INFLATION) for batch in _doublings(largest)]
+    tried += [(largest, _NEGLIGIBLE, 1 + factor * (ROUNDING_INFLATION - 1)) for factor in (10, 100)]
+    for batch, negligible, inflation in tried:
+        event = _batched(schedule, n, dimension, batch, negligible, inflation, rho, neighbouring, scale, label)
         # θ cannot leave a ball of twice its longest way and its noise, so a larger one is never needed.
         noise = math.sqrt(dimension * float(np.sum(event.noise_stds.array() ** 2))) * scale
         if _room(event, dimension) * scale >= min(_ROOM, 2 * travel + 4 * noise):
@@ -85,6 +86,7 @@ def _batched(
     n_records: int,
     dimension: int,
     batch: int,
+    negligible: float,
     inflation: float,
     rho: float,
     neighbouring: Neighbouring,
@@ -93,12 +95,12 @@ def _batched(
 ) -> OnePassIteration:
     """The schedule in steps of `batch` rows: η̃/steps a step, averaged over its rows, is η̃/n a row.
 
-    b = 1 unless floating point needs fewer steps. Then the end of the pass, where a(t) has all but vanished and
-    rounding would weigh most against it, is left out as well.
+    b = 1 unless floating point needs fewer steps. Before that, the end of the pass, where a(t) has all but vanished
+    and rounding would weigh most against it, is left out.
     """
     steps = math.ceil(n_records / batch)
     blocks = block_sequences(schedule, steps, dimension=dimension)
-    moving = blocks.products >= (_NEGLIGIBLE * blocks.products[0] if batch > 1 else 0.0)
+    moving = blocks.products >= negligible * blocks.products[0]
     sizes, products = blocks.step_sizes * moving, blocks.products * moving
     noise = least_noise(products / batch * inflation, rho=rho, neighbouring=neighbouring)
     return OnePassIteration(
