@@ -296,6 +296,26 @@ def test_bad_budgets_are_refused(wrong: float) -> None:
         Budget(epsilon=1.0, delta=1e-5, mu=1.0)
 
 
+@pytest.mark.parametrize(("rate", "noise"), [(1e-200, 0.0), (1e200, 1e155), (1.0, 1e-60)])
+def test_magnitudes_that_would_underflow_or_overflow_are_refused(rate: float, noise: float) -> None:
+    """Their products would be 0 or infinite, and 0 stands for "nothing was moved"."""
+    with pytest.raises(GratisError, match="between"):
+        FullBatchDescent(
+            learning_rates=Runs.constant(rate, 2),
+            noise_stds=Runs.constant(noise, 2),
+            clip_norm=1.0,
+            n_records=10,
+            neighbouring=ZERO,
+        )
+    with pytest.raises(GratisError, match="between"):
+        OnePassIteration(
+            step_sizes=Runs.constant(rate, 2),
+            clip_norms=Runs.constant(1.0, 2),
+            noise_stds=Runs.constant(noise, 2),
+            neighbouring=ZERO,
+        )
+
+
 def test_subsampled_events_keep_their_own_relation() -> None:
     def epsilon(relation: Neighbouring, extra: tuple[Event, ...] = ()) -> float:
         event = PoissonSubsampledGaussian(sampling_rate=0.02, noise_multiplier=1.2, steps=200, neighbouring=relation)

@@ -72,6 +72,15 @@ def test_the_event_spends_what_it_may_and_no_more() -> None:
                 assert one_pass_radius(event, d + 1) >= 1
 
 
+def test_plans_of_random_problems_fit_their_budget_exactly_once() -> None:
+    rng = np.random.default_rng(7)
+    for _ in range(6):
+        n, d = int(np.exp(rng.uniform(5, 13))), int(np.exp(rng.uniform(0, 6)))
+        mu = float(np.exp(rng.uniform(-4, 2)))
+        plan = plan_linear(facts(d, n, noise=0.25, budget=Budget(mu=mu)), algorithm="one-pass")
+        assert account(plan.event).mu <= mu  # type: ignore[union-attr]
+
+
 def test_row_scale_changes_units_only() -> None:
     choices = {"n_records": 100, "dimension": 5, "rho": 0.5, "neighbouring": Neighbouring.REPLACE_ONE}
     plain, scaled = (one_pass_event(Harmonic(1.0, 0.1, 0.5), row_scale=s, **choices) for s in (1.0, 8.0))  # type: ignore[arg-type]

@@ -374,7 +374,7 @@ def test_bad_parameters_fail_before_any_data_is_read():
     event = event_of(N)
     with pytest.raises(GratisError, match="does not pay for floating point"):
         trainer_of(replace(event, rounding_inflation=1.0))
-    with pytest.raises(GratisError, match="between 1e-50 and 1e50"):
+    with pytest.raises(GratisError, match="between 1e-50 and"):
         trainer_of(replace(event, clip_norms=Runs.constant(1e60, N)))
     with pytest.raises(GratisError, match="n_features"):
         trainer_of(event, d=0)

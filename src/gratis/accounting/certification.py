@@ -104,6 +104,8 @@ def verify_certificate(certificate: Certificate) -> list[str]:
     leaves: tuple[LeafEvent, ...]
     event = certificate.event
     leaves = event.leaves() if isinstance(event, Composition) else (event,)
+    if not leaves:
+        problems.append("the certificate holds no event")
     if any(leaf.neighbouring is not certificate.neighbouring for leaf in leaves):
         problems.append("the events are under another neighbouring relation than the budget")
     expected = plain(describe_guarantee(event, certificate.budget))

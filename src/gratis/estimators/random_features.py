@@ -34,6 +34,7 @@ __all__ = ["DPRandomFeaturesClassifier", "DPRandomFeaturesRegressor"]
 
 _SCALE_SHARE = 0.2  # of μ², for private location and scale
 _TWIN_RECORDS = 400
+_LARGEST_TARGET = 1e100
 _STORE_BYTES = 2**32  # scattering features are kept when they fit
 
 
@@ -152,6 +153,8 @@ class DPRandomFeaturesRegressor(RegressorMixin, _RandomFeaturesModel):
         budget = self._budget()
         rows, target = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         target = np.asarray(target, dtype=np.float64)
+        if np.abs(target).max() > _LARGEST_TARGET:
+            raise GratisError(f"targets beyond ±{_LARGEST_TARGET:g} cannot be squared; rescale them by a public rule")
         mu, paid, public = self._scales(rows, target, budget)
         feature_map = self._feature_map(rows.shape[1])
         rest = Budget(mu=mu, neighbouring=budget.neighbouring)

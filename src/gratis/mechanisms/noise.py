@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from gratis.specs.checks import check_count, check_non_negative
 from gratis.specs.errors import GratisError
 
-__all__ = ["DRAWS", "GRID_BITS", "NoiseSource", "noise_source"]
+__all__ = ["DRAWS", "GRID_BITS", "NoiseSource", "noise_source", "snap"]
 
 DRAWS = 2
 GRID_BITS = 20

@@ -78,10 +78,12 @@ def plan_linear(facts: LinearFacts, *, algorithm: str = "auto", schedule: str = 
         wanted, families = None, ONE_PASS_FAMILIES
     candidates: list[Candidate] = []
     if algorithm != "full-batch":
-        candidates += [_one_pass(facts, one) for one in one_pass_candidates(facts, families=families)]
+        candidates += _one_pass_plans(facts, families)
     if algorithm != "one-pass" and wanted is None:
         candidates.append(Candidate(*full_batch_candidate(facts)))
     allowed = [c for c in candidates if wanted is None or c.schedule == wanted]
+    if not allowed:
+        raise GratisError(f"the schedule {wanted} cannot be run over {facts.n_records} rows in double precision")
     chosen = min(allowed, key=lambda candidate: candidate.value)
     return Plan(
         algorithm=chosen.algorithm,
@@ -93,6 +95,20 @@ def plan_linear(facts: LinearFacts, *, algorithm: str = "auto", schedule: str = 
         reasons=_reasons(facts, chosen, candidates),
         alternatives=tuple(c.to_json() for c in sorted(candidates, key=lambda candidate: candidate.value)),
     )
+
+
+def _one_pass_plans(facts: LinearFacts, families: tuple[str, ...]) -> list[Candidate]:
+    """Plans of all families that double precision can run; an error only if there is none."""
+    found: list[Candidate] = []
+    refusal: GratisError | None = None
+    for one in one_pass_candidates(facts, families=families):
+        try:
+            found.append(_one_pass(facts, one))
+        except GratisError as error:
+            refusal = error
+    if refusal is not None and not found:
+        raise refusal
+    return found
 
 
 def _one_pass(facts: LinearFacts, candidate: OnePassCandidate) -> Candidate:

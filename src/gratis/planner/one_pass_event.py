@@ -106,7 +106,8 @@ def _batched(
     return OnePassIteration(
         step_sizes=_runs(sizes / scale**2, blocks.lengths),
         clip_norms=_runs(blocks.clip_norms * scale, blocks.lengths),
-        noise_stds=_at_block_ends(noise / scale * (1 + 2.0**-48), blocks.lengths),
+        # The accountant rounds up by a unit for each of up to 2048 runs; this pays for it.
+        noise_stds=_at_block_ends(noise / scale * (1 + 2.0**-36), blocks.lengths),
         batch_size=batch,
         rounding_inflation=inflation,
         neighbouring=neighbouring,

@@ -49,10 +49,21 @@ class _Leaf:
         return data
 
 
+_SMALLEST, _LARGEST, _MOST = 1e-50, 1e50, 10**15
+
+
+def _check_magnitudes(**sequences: Runs | float) -> None:
+    """Refuse magnitudes whose products could underflow or overflow: then 0 would stand for a shift that is not 0."""
+    for name, values in sequences.items():
+        for value in values.values if isinstance(values, Runs) else (values,):
+            if value != 0 and not _SMALLEST <= value <= _LARGEST:
+                raise GratisError(f"{name} must be 0 or lie between {_SMALLEST:g} and {_LARGEST:g}, got {value:g}")
+
+
 def _check_inflation(value: float) -> float:
     inflation = check_positive("rounding_inflation", value)
-    if inflation < 1:
-        raise GratisError(f"rounding_inflation must be at least 1, got {inflation}")
+    if not 1 <= inflation <= _LARGEST:
+        raise GratisError(f"rounding_inflation must lie between 1 and {_LARGEST:g}, got {inflation}")
     return inflation
 
 
@@ -98,6 +109,9 @@ class FullBatchDescent(_Leaf):
             raise GratisError("learning_rates and noise_stds must have one entry for each step")
         object.__setattr__(self, "clip_norm", check_positive("clip_norm", self.clip_norm))
         object.__setattr__(self, "n_records", check_count("n_records", self.n_records))
+        _check_magnitudes(learning_rates=self.learning_rates, noise_stds=self.noise_stds, clip_norm=self.clip_norm)
+        if self.n_records > _MOST:
+            raise GratisError(f"n_records must be at most {_MOST}, got {self.n_records}")
         object.__setattr__(self, "rounding_inflation", _check_inflation(self.rounding_inflation))
 
     @property
@@ -126,6 +140,9 @@ class OnePassIteration(_Leaf):
         if not len(self.step_sizes) == len(self.clip_norms) == len(self.noise_stds):
             raise GratisError("step_sizes, clip_norms and noise_stds must have one entry for each step")
         object.__setattr__(self, "batch_size", check_count("batch_size", self.batch_size))
+        _check_magnitudes(step_sizes=self.step_sizes, clip_norms=self.clip_norms, noise_stds=self.noise_stds)
+        if self.batch_size > _MOST:
+            raise GratisError(f"batch_size must be at most {_MOST}, got {self.batch_size}")
         object.__setattr__(self, "rounding_inflation", _check_inflation(self.rounding_inflation))
 
     @property

@@ -190,9 +190,9 @@ def descend_features(
     if engine is not None:
         choice = EngineChoice(Engine(engine), "chosen by the caller")
     noise_std = event.noise_stds.values[0]
+    stds = rates * (clip_norm * noise_std)
     parameters = None
     if choice.engine is Engine.DUAL:
-        stds = rates * (clip_norm * noise_std)
         kappa = neighbouring.sensitivity_factor
         parameters = _run_dual(features, rows, model, targets, kappa, clip_norm, rates, stds, weights, noise)
     if parameters is None:
@@ -200,6 +200,10 @@ def descend_features(
             KeptFeatures(features, rows, memory_limit=memory_limit), model, targets, clip_norm=clip_norm,
             rates=rates, weights=weights, add_noise=lambda gradient: noise.release(gradient, noise_std),
         )  # fmt: skip
+    # Both engines end on one public grid: otherwise the finest bit would tell which of them ran, and that depends on
+    # whether the private Gram matrix is near singular.
+    total_std = math.sqrt(float(np.square(stds * weights).sum()))
+    parameters = snap(np.nan_to_num(parameters, nan=0.0, posinf=0.0, neginf=0.0), total_std)
     return FeatureDescent(parameters, event, choice)
 
 
@@ -237,8 +241,7 @@ def _run_dual(
         drawn += weights[t] * g
     total_std = math.sqrt(float(np.square(stds * weights).sum()))
     fresh = noise.normal(total_std, (features.n_features, k))
-    parameters = primal_parameters(features, distinct, spectrum, used, drawn, fresh)
-    return snap(np.nan_to_num(parameters, nan=0.0, posinf=0.0, neginf=0.0), total_std)
+    return primal_parameters(features, distinct, spectrum, used, drawn, fresh)
 
 
 def _is_faithful(

@@ -87,15 +87,22 @@ class CentredFeatures:
     def blocks(self, X: Array) -> Iterator[tuple[slice, Array]]:
         """Yield centred blocks in float32; scaling costs one more pass."""
         mean = self.mean.astype(np.float32)
+
+        def single(values: Array) -> Array:
+            with np.errstate(over="ignore"):
+                cast = values.astype(np.float32)
+            # What single precision cannot hold counts as 0: an infinity would spread to all records' sum.
+            return np.nan_to_num(cast, nan=0.0, posinf=0.0, neginf=0.0)
+
         scale: Array | None = None
         if self.row_norm is not None:
             squares = np.zeros(len(X))
             for columns, values in self.features.blocks(X):
-                centred = values - mean[columns]
+                centred = single(values) - mean[columns]
                 squares += np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
             norms = np.sqrt(squares)
             scale = np.divide(self.row_norm, norms, out=np.zeros_like(norms), where=norms > 1e-30)
             scale = scale.astype(np.float32)[:, None]
         for columns, values in self.features.blocks(X):
-            centred = values.astype(np.float32) - mean[columns]
+            centred = single(values) - mean[columns]
             yield columns, centred if scale is None else centred * scale

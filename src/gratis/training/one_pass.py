@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gratis.accounting.one_pass_rounding import inner_product_error, one_pass_radius, projection_interval
-from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.noise import NoiseSource, snap
 from gratis.numerics.outward import UNIT_ROUNDOFF
 from gratis.specs.checks import check_count
 from gratis.specs.errors import GratisError
@@ -148,7 +148,10 @@ class OnePassTrainer:
             )
         self._released = True
         self._theta += self._pending / self.event.batch_size  # of a last batch that is not full, else 0
-        parameters = self._noise.release(self._theta, float(self._stds.at(self._last_step)))
+        last = float(self._stds.at(self._last_step))
+        parameters = self._noise.release(self._theta, last)
+        if last == 0:  # the noise came earlier and nothing has moved since: the grid of that noise
+            parameters = snap(parameters, next((s for s in reversed(self.event.noise_stds.values) if s > 0), 0.0))
         for array in (self._theta, self._pending, self._normals):
             array.fill(0.0)
         return parameters

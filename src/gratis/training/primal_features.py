@@ -30,10 +30,17 @@ class KeptFeatures:
         self._features, self._rows, self._stored = features, X, None
         self.shape = len(X), features.n_features
         if 4.0 * len(X) * features.n_features <= memory_limit:
-            self._stored = [(columns, np.array(values, dtype=np.float32)) for columns, values in features.blocks(X)]
+            self._stored = list(self._single_precision())
+
+    def _single_precision(self) -> Any:
+        for columns, values in self._features.blocks(self._rows):
+            with np.errstate(over="ignore"):
+                single = values.astype(np.float32)
+            # What single precision cannot hold counts as 0: an infinity would spread to all records' sum.
+            yield columns, np.nan_to_num(single, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
 
     def _blocks(self) -> Any:
-        return self._features.blocks(self._rows) if self._stored is None else self._stored
+        return self._single_precision() if self._stored is None else self._stored
 
     def norms(self) -> NDArray[np.float64]:
         """Return ‖φᵢ‖."""
