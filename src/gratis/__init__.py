@@ -21,6 +21,8 @@ _LAZY = {
     "DPRandomFeaturesClassifier": "gratis.estimators",
     "DPRandomFeaturesRegressor": "gratis.estimators",
     "PublicScales": "gratis.estimators",
+    "load_model": "gratis.estimators",
+    "save_model": "gratis.estimators",
 }
 
 __all__ = list(_LAZY)

@@ -16,22 +16,23 @@ from gratis.specs.neighbouring import Neighbouring
 RELATIONS = list(Neighbouring)
 
 
-def statistics(X, pooled):
+def statistics(X, pooled, impute=False):
     """The four un-noised statistics, in the order of the plan's events."""
-    block = _Block(X, np.isfinite(X).all(axis=1), pooled)
-    alone = _Block(X, np.isfinite(X).all(axis=1), False)
+    block = _Block(lambda: iter((X,)), X.shape[1], pooled=pooled, impute=impute)
+    alone = _Block(lambda: iter((X,)), X.shape[1], pooled=False, impute=impute)
     width = np.ones(1 if pooled else X.shape[1])
     return (
         block.octaves(),
         block.positions(width, 8),
         block.half_octaves(0.1 * width, width),
-        alone.mean(0 * width, width),
+        alone.sum(0 * width, width) / len(X),
     )
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("pooled", [False, True])
-def test_sensitivity_of_every_release_on_neighbours(relation, pooled):
+@pytest.mark.parametrize("impute", [False, True])
+def test_sensitivity_of_every_release_on_neighbours(relation, pooled, impute):
     rng = np.random.default_rng(3)
     n, columns = (5, 40) if pooled else (400, 3)
     plan = plan_standardisation(n, columns, mu=3.0, neighbouring=relation)
@@ -39,14 +40,17 @@ def test_sensitivity_of_every_release_on_neighbours(relation, pooled):
     worst = np.zeros(4)
     for trial in range(300):
         X = rng.standard_normal((n, columns)) * 2.0 ** rng.integers(-3, 4)
+        X[rng.random(X.shape) < 0.1] = np.nan
         X[0] = [1.0, 0.0, -5.0, 1e9][trial % 4]
         X2 = X.copy()
         if relation is Neighbouring.REPLACE_ONE:
             X2[0] = [-1.0, 1e-8, 1e300, np.nan, 0.3][trial % 5]
+            X2[0, :1] = np.nan if trial % 7 == 0 else X2[0, :1]
         else:
             X2[0] = np.nan  # an unusable row contributes nothing: exactly the zeroed-out neighbour
         moved = [
-            float(np.linalg.norm(a - b)) for a, b in zip(statistics(X, pooled), statistics(X2, pooled), strict=True)
+            float(np.linalg.norm(a - b))
+            for a, b in zip(statistics(X, pooled, impute), statistics(X2, pooled, impute), strict=True)
         ]
         assert all(m <= e.sensitivity for m, e in zip(moved, plan.events, strict=True))
         worst = np.maximum(worst, moved)
@@ -128,3 +132,26 @@ def test_bad_parameters():
         plan_standardisation(10, 2, mu=-1.0, neighbouring=Neighbouring.ZERO_OUT)
     with pytest.raises(GratisError, match="n_records"):
         plan_standardisation(0, 2, mu=1.0, neighbouring=Neighbouring.ZERO_OUT)
+
+
+def test_a_stream_gives_what_an_array_gives():
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(10_001, 3)) * [1, 10, 100] + [0, 5, -300]
+    plan = plan_standardisation(*X.shape, mu=2.0, neighbouring=Neighbouring.ZERO_OUT)
+    whole = release_location_scale(X, plan, noise=NoiseSource.insecure(0))
+    pieces = np.array_split(X, 37)
+    streamed = release_location_scale(lambda: iter(pieces), plan, noise=NoiseSource.insecure(0))
+    for name in ("centre", "scale", "window"):
+        np.testing.assert_array_equal(getattr(whole, name), getattr(streamed, name))
+
+
+def test_missing_entries_are_imputed_at_the_released_centre():
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(20_000, 2)) * [1, 10] + [50, -300]
+    X[rng.random(X.shape) < [0.1, 0.7]] = np.nan
+    plan = plan_standardisation(*X.shape, mu=2.0, neighbouring=Neighbouring.REPLACE_ONE)
+    found = release_location_scale(X, plan, noise=NoiseSource.insecure(0), impute=True)
+    assert (np.abs(found.centre - [50, -300]) < [0.5, 8]).all()
+    assert np.array_equal(found.transform(np.array([[np.nan, np.inf]])), [[0.0, 0.0]])
+    # Without imputation most rows say nothing, and an entry that is not there stays so.
+    assert np.isnan(Standardiser(found.centre, found.scale, found.window).transform(X[:100])).any()

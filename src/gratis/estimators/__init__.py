@@ -3,6 +3,7 @@
 from gratis.estimators.linear import DPLinearRegression
 from gratis.estimators.logistic import DPLogisticRegression
 from gratis.estimators.mlp import DPMLPClassifier
+from gratis.estimators.model_file import SavedModel, load_model, save_model
 from gratis.estimators.random_features import DPRandomFeaturesClassifier, DPRandomFeaturesRegressor
 from gratis.estimators.scales import PublicScales
 
@@ -13,4 +14,7 @@ __all__ = [
     "DPRandomFeaturesClassifier",
     "DPRandomFeaturesRegressor",
     "PublicScales",
+    "SavedModel",
+    "load_model",
+    "save_model",
 ]

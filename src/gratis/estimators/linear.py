@@ -37,9 +37,10 @@ class DPLinearRegression(RegressorMixin, PrivateLinearModel):
     algorithm : "auto", "full-batch" or "one-pass"
         "auto" is the staged full-batch fit: once rows can be read more than once it is predicted, and was
         measured, to be better than one pass.
-    on_invalid : "raise" or "zero"
+    on_invalid : "raise", "zero" or "impute"
         Whether non-finite values are refused before anything is spent (this answer is not private), or their rows
-        contribute nothing.
+        contribute nothing, or missing features count as the (released or public) centre of their column; a row
+        without a target contributes nothing.
     ledger, dataset : str, optional
         A ledger file, and the name of this data set's budget in it.
     noise_seed, insecure_reproducible

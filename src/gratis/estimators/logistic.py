@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gratis.estimators.classification import PrivateClassifier, encoded
-from gratis.estimators.one_pass_fit import OnePassProgress
 from gratis.estimators.scales import PublicScales
 from gratis.estimators.staged_linear import PrivateLinearModel
 from gratis.models.logistic import SoftmaxModel
@@ -76,11 +75,6 @@ class DPLogisticRegression(PrivateClassifier, PrivateLinearModel):
             assumptions=assumed,
         )
         return self
-
-    def _begin_pass(self, n_features: int, n_rows: int) -> OnePassProgress:
-        progress = super()._begin_pass(n_features, n_rows)
-        self.classes_ = np.unique(np.asarray(self.classes))
-        return progress
 
     def _encoded(self, target: NDArray[Any]) -> NDArray[np.float64]:
         return encoded(target, self.classes_)

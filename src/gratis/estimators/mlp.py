@@ -51,6 +51,7 @@ class DPMLPClassifier(PrivateClassifier, PrivateFit, BaseEstimator):
         neighbouring: str = "replace-one",
         preprocessing: str = "private",
         public: PublicScales | None = None,
+        on_invalid: str = "raise",
         ledger: str | None = None,
         dataset: str | None = None,
         noise_seed: int | None = None,
@@ -67,6 +68,7 @@ class DPMLPClassifier(PrivateClassifier, PrivateFit, BaseEstimator):
         self.neighbouring = neighbouring
         self.preprocessing = preprocessing
         self.public = public
+        self.on_invalid = on_invalid
         self.ledger = ledger
         self.dataset = dataset
         self.noise_seed = noise_seed
@@ -82,10 +84,11 @@ class DPMLPClassifier(PrivateClassifier, PrivateFit, BaseEstimator):
         from gratis.training.networks import falling_rates, train_full_batch
 
         budget = self._budget()
-        rows, labels = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        rows, labels = self._validated(X, y)
         classes, assumed = self._read_classes(labels)
         position = strictly_encoded(labels, classes)
         mu, scale_plan, scaler = self._scales(rows, budget)
+        scaler = self._filling(scaler)
         rest = Budget(mu=mu, neighbouring=budget.neighbouring)
         plan = plan_network(
             len(rows), rows.shape[1], len(classes), budget=rest, width=self.width, depth=self.depth, steps=self.steps
@@ -99,7 +102,7 @@ class DPMLPClassifier(PrivateClassifier, PrivateFit, BaseEstimator):
         )  # fmt: skip
         with release:
             if scale_plan is not None:
-                scaler = release_location_scale(rows, scale_plan, noise=release.noise)
+                scaler = release_location_scale(rows, scale_plan, noise=release.noise, impute=scaler.impute)
             result = train_full_batch(
                 module,
                 torch.as_tensor(scaler.transform(rows), dtype=torch.float32),
@@ -130,7 +133,8 @@ class DPMLPClassifier(PrivateClassifier, PrivateFit, BaseEstimator):
 
     def _class_scores(self, X: ArrayLike) -> NDArray[np.float64]:
         check_is_fitted(self, "coefs_")
-        hidden = self.scaler_.transform(validate_data(self, X, dtype=np.float64, reset=False))
+        finite = not self.scaler_.impute
+        hidden = self.scaler_.transform(validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=finite))
         for weights in self.coefs_[:-1]:
             hidden = np.maximum(hidden @ weights, 0.0)
         return np.asarray(hidden @ self.coefs_[-1])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gratis.accounting import calibrate_mu, split_mu
-from gratis.data.streaming import ArrayRows
+from gratis.data.streaming import RowStream
 from gratis.estimators.private_fit import Release
 from gratis.mechanisms.location_scale import (
     StandardisationPlan,
@@ -24,8 +25,9 @@ from gratis.specs.budget import Budget
 from gratis.specs.events import Composition, Event, OnePassIteration
 from gratis.specs.plans import Plan
 from gratis.training.one_pass import OnePassLoss, OnePassTrainer, train_one_pass
+from gratis.training.released_linear import ReleasedLinear
 
-__all__ = ["OnePassFit", "OnePassProgress", "OnePassStages", "fit_one_pass", "plan_one_pass"]
+__all__ = ["OnePassProgress", "OnePassStages", "fit_one_pass", "plan_one_pass"]
 
 _STANDARDISE_SHARE = 0.33
 _TARGET_SHARE = 0.35
@@ -46,25 +48,6 @@ class OnePassStages:
         """All releases in order."""
         plans: list[Event] = [plan.event for plan in (self.features, self.target) if plan is not None]
         return Composition((*plans, self.one_pass))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OnePassFit:
-    """What was released; the same face as a staged full-batch fit."""
-
-    parameters: NDArray[np.float64]
-    features: Standardiser
-    target: Standardiser
-    event: Composition
-
-    def scores(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return predictions (n, 1) in the target's units."""
-        return self.target.inverse(self.features.transform(X) @ self.parameters[:-1] + self.parameters[-1])
-
-    def original_units(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return (coefficients (d, 1), intercept (1,)) in original units."""
-        slopes, shift = self.features.original_units(self.parameters[:-1])
-        return slopes * self.target.scale, (shift + self.parameters[-1]) * self.target.scale + self.target.centre
 
 
 @lru_cache(maxsize=64)
@@ -104,27 +87,42 @@ def plan_one_pass(
 
 
 def fit_one_pass(
-    X: NDArray[np.float64],
-    y: NDArray[np.float64],
+    rows: RowStream,
     stages: OnePassStages,
     *,
     noise: NoiseSource,
     features: Standardiser | None = None,
     target: Standardiser | None = None,
-) -> OnePassFit:
-    """Run the stages: scales, then one pass over the standardised rows in their stored order.
+    impute: bool = False,
+) -> ReleasedLinear:
+    """Run the stages: scales (four readings each), then one pass over the standardised rows in their stored order.
 
     **Guarantee**: that of `stages.event`; the rows of the pass are made row by row with released maps.
     """
     if stages.features is not None:
-        features = release_location_scale(X, stages.features, noise=noise)
+        features = release_location_scale(
+            lambda: (X for X, _ in rows.batches()), stages.features, noise=noise, impute=impute
+        )
     if stages.target is not None:
-        target = release_location_scale(y[:, None], stages.target, noise=noise)
-    features = features or Standardiser.identity(X.shape[1])
+        target = release_location_scale(lambda: (y[:, None] for _, y in rows.batches()), stages.target, noise=noise)
+    features = replace(features or Standardiser.identity(rows.n_features), impute=impute)
     target = target or Standardiser.identity(1)
-    rows = ArrayRows(features.transform(X), target.transform(y[:, None])[:, 0])
-    parameters = train_one_pass(rows, stages.one_pass, stages.loss, noise=noise, fit_intercept=True)
-    return OnePassFit(parameters=parameters[:, None], features=features, target=target, event=stages.event)
+    standardised = _Standardised(rows, features, target)
+    parameters = train_one_pass(standardised, stages.one_pass, stages.loss, noise=noise, fit_intercept=True)
+    return ReleasedLinear(parameters=parameters[:, None], features=features, target=target, event=stages.event)
+
+
+class _Standardised:
+    """The rows of a stream under released or public maps."""
+
+    def __init__(self, rows: RowStream, features: Standardiser, target: Standardiser) -> None:
+        self._rows, self._features, self._target = rows, features, target
+        self.n_rows, self.n_features = rows.n_rows, rows.n_features
+
+    def batches(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """Yield standardised (X, y)."""
+        for X, y in self._rows.batches():
+            yield self._features.transform(X), self._target.transform(y[:, None])[:, 0]
 
 
 class OnePassProgress:
@@ -157,11 +155,11 @@ class OnePassProgress:
         """Use the next rows; refused as a whole if they would exceed the declared number."""
         self._trainer.consume(self._features.transform(X), self._target.transform(y[:, None])[:, 0])
 
-    def finish(self) -> tuple[OnePassFit, Release]:
+    def finish(self) -> tuple[ReleasedLinear, Release]:
         """Release the parameters and close the books."""
         parameters = self._trainer.release()
         self._release.__exit__(None, None, None)
-        fit = OnePassFit(
+        fit = ReleasedLinear(
             parameters=parameters[:, None], features=self._features, target=self._target, event=self.stages.event
         )
         return fit, self._release

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import validate_data
+
 from gratis.accounting import issue_certificate
 from gratis.ledger import Ledger
+from gratis.mechanisms.location_scale import Standardiser
 from gratis.mechanisms.noise import NoiseSource, noise_source
 from gratis.specs.budget import Budget
 from gratis.specs.certificates import Certificate, Selection
@@ -25,6 +31,7 @@ class PrivateFit:
     epsilon, delta : the budget, under `neighbouring` ("replace-one" or "zero-out").
     ledger, dataset : path of a ledger file and the name of the data set's budget in it; the run is reserved there
         before the data is touched.
+    on_invalid : "raise" refuses missing features; "impute" puts the released or public centre of the column there.
     noise_seed : refused unless `insecure_reproducible=True`; the certificate then says that nothing is protected.
     """
 
@@ -33,6 +40,7 @@ class PrivateFit:
     neighbouring: str
     ledger: str | None
     dataset: str | None
+    on_invalid: str
     noise_seed: int | None
     insecure_reproducible: bool
 
@@ -46,6 +54,19 @@ class PrivateFit:
         if (self.ledger is None) != (self.dataset is None):
             raise GratisError("give both ledger (a file) and dataset (the name of its budget), or neither")
         return None if self.ledger is None else Ledger.open(self.ledger)
+
+    def _validated(self, X: ArrayLike, y: ArrayLike, **choices: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
+        """Check rows and targets before anything is spent; with on_invalid="impute" features may be missing."""
+        impute = self._choice("on_invalid", ("raise", "impute")) == "impute"
+        rows, target = validate_data(
+            self, X, y, dtype=np.float64, ensure_min_samples=2, ensure_all_finite="allow-nan" if impute else True,
+            **choices,
+        )  # fmt: skip
+        return rows, np.asarray(target)
+
+    def _filling(self, scaler: Standardiser) -> Standardiser:
+        """The map, with the centre in the place of missing features if that was asked for."""
+        return replace(scaler, impute=self.on_invalid == "impute")
 
     def _choice(self, name: str, allowed: tuple[str, ...]) -> str:
         value = getattr(self, name)

@@ -46,6 +46,7 @@ class _RandomFeaturesModel(PrivateFit, BaseEstimator):
     feature_seed: int
     preprocessing: str
     public: PublicScales | None
+    on_invalid: str
 
     def _scales(
         self, X: NDArray[np.float64], y: NDArray[np.float64] | None, budget: Budget
@@ -83,7 +84,8 @@ class _RandomFeaturesModel(PrivateFit, BaseEstimator):
 
     def _raw_scores(self, X: ArrayLike) -> NDArray[np.float64]:
         check_is_fitted(self, "coef_")
-        rows = self.scaler_.transform(validate_data(self, X, dtype=np.float64, reset=False))
+        finite = not self.scaler_.impute
+        rows = self.scaler_.transform(validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=finite))
         total = np.zeros((len(rows), self.coef_.shape[1]))
         for columns, values in self.feature_map_.blocks(rows):
             total += values.astype(np.float64) @ self.coef_[columns]
@@ -129,6 +131,7 @@ class DPRandomFeaturesRegressor(RegressorMixin, _RandomFeaturesModel):
         neighbouring: str = "replace-one",
         preprocessing: str = "private",
         public: PublicScales | None = None,
+        on_invalid: str = "raise",
         ledger: str | None = None,
         dataset: str | None = None,
         noise_seed: int | None = None,
@@ -142,6 +145,7 @@ class DPRandomFeaturesRegressor(RegressorMixin, _RandomFeaturesModel):
         self.neighbouring = neighbouring
         self.preprocessing = preprocessing
         self.public = public
+        self.on_invalid = on_invalid
         self.ledger = ledger
         self.dataset = dataset
         self.noise_seed = noise_seed
@@ -151,7 +155,7 @@ class DPRandomFeaturesRegressor(RegressorMixin, _RandomFeaturesModel):
         """Plan, reserve, train, certify."""
         self._choice("features", ("tanh", "relu", "erf"))
         budget = self._budget()
-        rows, target = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
+        rows, target = self._validated(X, y, y_numeric=True)
         target = np.asarray(target, dtype=np.float64)
         if np.abs(target).max() > _LARGEST_TARGET:
             raise GratisError(f"targets beyond ±{_LARGEST_TARGET:g} cannot be squared; rescale them by a public rule")
@@ -163,10 +167,10 @@ class DPRandomFeaturesRegressor(RegressorMixin, _RandomFeaturesModel):
         release = self._release(Composition((*(p.event for p in paid), plan.event)), plan, budget)
         with release:
             if paid:
-                scaler = release_location_scale(rows, paid[0], noise=release.noise)
+                scaler = release_location_scale(rows, paid[0], noise=release.noise, impute=self.on_invalid == "impute")
                 goal = release_location_scale(target[:, None], paid[1], noise=release.noise)
             else:
-                scaler = public[0] or Standardiser.identity(rows.shape[1])
+                scaler = self._filling(public[0] or Standardiser.identity(rows.shape[1]))
                 goal = public[1] or Standardiser.identity(1)
             run = descend_features(
                 feature_map, scaler.transform(rows), goal.transform(target[:, None])[:, 0], SquaredErrorModel(),
@@ -216,6 +220,7 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
         neighbouring: str = "replace-one",
         preprocessing: str = "private",
         public: PublicScales | None = None,
+        on_invalid: str = "raise",
         ledger: str | None = None,
         dataset: str | None = None,
         noise_seed: int | None = None,
@@ -231,6 +236,7 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
         self.neighbouring = neighbouring
         self.preprocessing = preprocessing
         self.public = public
+        self.on_invalid = on_invalid
         self.ledger = ledger
         self.dataset = dataset
         self.noise_seed = noise_seed
@@ -240,7 +246,7 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
         """Plan, reserve, train, certify."""
         self._choice("features", ("tanh", "relu", "erf", "scattering"))
         budget = self._budget()
-        rows, labels = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+        rows, labels = self._validated(X, y)
         classes, assumed = self._read_classes(labels)
         position = strictly_encoded(labels, classes)
         mu, paid, public = self._scales(rows, None, budget)
@@ -250,9 +256,9 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
         settings = plan.settings
         release = self._release(Composition((*(p.event for p in paid), plan.event)), plan, budget, assumed)
         with release:
-            scaler = public[0] or Standardiser.identity(rows.shape[1])
+            scaler = self._filling(public[0] or Standardiser.identity(rows.shape[1]))
             if paid:
-                scaler = release_location_scale(rows, paid[0], noise=release.noise)
+                scaler = release_location_scale(rows, paid[0], noise=release.noise, impute=scaler.impute)
             # Every record's features are scaled to norm 1: then one clip norm suits all of them.
             unit = CentredFeatures(base, np.zeros(base.n_features), row_norm=1.0)
             stored, rows = _stored(unit, scaler.transform(rows))

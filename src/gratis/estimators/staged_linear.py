@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, Self
 
@@ -13,8 +14,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from gratis.accounting import calibrate_mu
-from gratis.data.streaming import RowStream
-from gratis.estimators.one_pass_fit import OnePassFit, OnePassProgress, fit_one_pass, plan_one_pass
+from gratis.data.streaming import ArrayRows, RowStream
+from gratis.estimators.one_pass_fit import OnePassProgress, OnePassStages, fit_one_pass, plan_one_pass
 from gratis.estimators.private_fit import PrivateFit, Release
 from gratis.estimators.scales import PublicScales
 from gratis.mechanisms.location_scale import Standardiser
@@ -27,12 +28,14 @@ from gratis.specs.neighbouring import Neighbouring
 from gratis.specs.plans import Plan
 from gratis.specs.predictions import Prediction
 from gratis.training.full_batch import GeneralisedLinearModel
+from gratis.training.released_linear import ReleasedLinear
 from gratis.training.staged import StagedPlan, fit_stages, plan_stages
 
 __all__ = ["PrivateLinearModel", "predict_staged"]
 
 _TWIN_SEED = 20261115  # public: the twin's synthetic data is the same for everybody
 _PREPROCESSING = ("private", "public", "none")
+_ON_INVALID = ("raise", "zero", "impute")
 _ALGORITHMS = ("auto", "full-batch", "one-pass")
 
 
@@ -49,7 +52,7 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
     on_invalid: str
 
     def _validated(self, X: ArrayLike, y: ArrayLike, **choices: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
-        if self._choice("on_invalid", ("raise", "zero")) == "raise":
+        if self._choice("on_invalid", _ON_INVALID) == "raise":
             rows, target = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2, **choices)
             return rows, np.asarray(target).ravel()
         choices.pop("y_numeric", None)
@@ -77,7 +80,7 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
     ) -> None:
         """Plan, reserve, train, certify; sets plan_, prediction_, certificate_ and the coefficients."""
         budget, noise, ledger = self._budget(), self._noise_source(), self._ledger()
-        regression = n_classes is None
+        regression, impute = n_classes is None, self.on_invalid == "impute"
         maps = self._public_maps(X.shape[1], regression=regression)
         algorithm = self._choice("algorithm", _ALGORITHMS)
         if algorithm == "one-pass" and not regression and n_classes != 2:
@@ -103,7 +106,9 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
         )  # fmt: skip
         with release:
             if algorithm == "one-pass":
-                fit = fit_one_pass(X, y, passes, noise=noise, features=maps[0], target=maps[1])
+                fit = fit_one_pass(
+                    ArrayRows(X, y), passes, noise=noise, features=maps[0], target=maps[1], impute=impute
+                )
                 prediction = _in_original_units(plan.prediction, fit)
             else:
                 chosen: list[TwinChoice] = []
@@ -112,7 +117,9 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
                     chosen.append(_twin(spectrum, stages, n_classes))
                     return chosen[-1]
 
-                fit = fit_stages(X, y, stages, model, choose, noise=noise, features=maps[0], target=maps[1])
+                fit = fit_stages(
+                    X, y, stages, model, choose, noise=noise, features=maps[0], target=maps[1], impute=impute
+                )
                 prediction = _in_original_units(_prediction(chosen[0], n_classes, "twin of the released spectrum"), fit)
         self.plan_ = plan
         self.prediction_ = prediction
@@ -144,42 +151,59 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
         return self
 
     def _begin_pass(self, n_features: int, n_rows: int) -> OnePassProgress:
-        regression = not hasattr(self, "classes")
-        if not regression and (self.classes is None or len(np.unique(np.asarray(self.classes))) != 2):
-            raise GratisError("a streamed pass needs the two classes: pass classes=[negative, positive]")
         if self._choice("preprocessing", _PREPROCESSING) == "private":
-            raise GratisError("a streamed pass needs preprocessing 'public' or 'none': private scales take another")
-        budget, noise, ledger = self._budget(), self._noise_source(), self._ledger()
-        maps = self._public_maps(n_features, regression=regression)
-        stages = plan_one_pass(n_rows, n_features, budget=budget, standardise=False, regression=regression)
-        release = Release(
-            stages.event, budget, noise, ledger=ledger, dataset=self.dataset, plan=stages.plan, selection=Selection.NONE
-        )
+            raise GratisError("partial_fit needs preprocessing 'public' or 'none': private scales take other passes")
+        stages, release, maps = self._pass_to_come(n_rows, n_features)
         return OnePassProgress(stages, release, n_rows, n_features, features=maps[0], target=maps[1])
 
     def _finish_pass(self, done: OnePassProgress) -> None:
         fit, release = done.finish()
-        self.plan_ = done.stages.plan
-        self.prediction_ = _in_original_units(self.plan_.prediction, fit)
-        self.certificate_ = release.certificate
-        self.fit_ = fit
-        self._publish(fit)
+        self._keep_pass(done.stages, fit, release)
 
     def fit_rows(self, stream: RowStream) -> Self:
         """Train in one pass over a stream (`gratis.data.streaming.open_rows`) in constant memory.
 
-        With on_invalid="raise" the stream is read once more before anything is spent, to see that all is finite.
+        Private scales read the stream eight more times (four for a classifier). With on_invalid="raise" it is read
+        once more before anything is spent, to see that all is finite.
         """
         if self.algorithm == "full-batch":
-            raise GratisError("a stream is read once: use algorithm='one-pass' (or 'auto')")
-        if self._choice("on_invalid", ("raise", "zero")) == "raise":
+            raise GratisError("a stream is read in order: use algorithm='one-pass' (or 'auto')")
+        if self._choice("on_invalid", _ON_INVALID) == "raise":
             stream.validate()
         self.n_features_in_ = stream.n_features
-        progress = self._begin_pass(stream.n_features, stream.n_rows)
-        for rows, target in stream.batches():
-            progress.consume(rows, self._encoded(target))
-        self._finish_pass(progress)
+        stages, release, maps = self._pass_to_come(stream.n_rows, stream.n_features)
+        with release:
+            fit = fit_one_pass(
+                _Encoded(stream, self._encoded), stages, noise=release.noise, features=maps[0], target=maps[1],
+                impute=self.on_invalid == "impute",
+            )  # fmt: skip
+        self._keep_pass(stages, fit, release)
         return self
+
+    def _pass_to_come(
+        self, n_rows: int, n_features: int
+    ) -> tuple[OnePassStages, Release, tuple[Standardiser | None, Standardiser | None]]:
+        """Plan a pass over rows that arrive in batches; nothing is spent yet."""
+        regression = not hasattr(self, "classes")
+        if not regression and (self.classes is None or len(np.unique(np.asarray(self.classes))) != 2):
+            raise GratisError("a streamed pass needs the two classes: pass classes=[negative, positive]")
+        if not regression:
+            self.classes_ = np.unique(np.asarray(self.classes))
+        budget, noise, ledger = self._budget(), self._noise_source(), self._ledger()
+        maps = self._public_maps(n_features, regression=regression)
+        private = self.preprocessing == "private"
+        stages = plan_one_pass(n_rows, n_features, budget=budget, standardise=private, regression=regression)
+        release = Release(
+            stages.event, budget, noise, ledger=ledger, dataset=self.dataset, plan=stages.plan, selection=Selection.NONE
+        )
+        return stages, release, maps
+
+    def _keep_pass(self, stages: OnePassStages, fit: ReleasedLinear, release: Release) -> None:
+        self.plan_ = stages.plan
+        self.prediction_ = _in_original_units(self.plan_.prediction, fit)
+        self.certificate_ = release.certificate
+        self.fit_ = fit
+        self._publish(fit)
 
     @abstractmethod
     def _encoded(self, target: NDArray[Any]) -> NDArray[np.float64]:
@@ -191,8 +215,24 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
 
     def _scores(self, X: ArrayLike) -> NDArray[np.float64]:
         check_is_fitted(self, "fit_")
-        rows = validate_data(self, X, dtype=np.float64, reset=False)
+        rows = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=not self.fit_.features.impute)
         return np.asarray(self.fit_.scores(rows))
+
+
+class _Encoded:
+    """A stream whose targets are mapped as the trainer reads them."""
+
+    def __init__(self, stream: RowStream, encode: Callable[[NDArray[Any]], NDArray[np.float64]]) -> None:
+        self._stream, self._encode = stream, encode
+        self.n_rows, self.n_features = stream.n_rows, stream.n_features
+
+    def batches(self) -> Iterator[tuple[NDArray[Any], NDArray[np.float64]]]:
+        """Yield (X, encoded y)."""
+        return ((X, self._encode(y)) for X, y in self._stream.batches())
+
+    def validate(self) -> None:
+        """As the stream does."""
+        self._stream.validate()
 
 
 def _twin(spectrum: NDArray[np.float64], stages: StagedPlan, n_classes: int | None) -> TwinChoice:
@@ -281,7 +321,7 @@ def _prediction(choice: TwinChoice, n_classes: int | None, source: str) -> Predi
     )
 
 
-def _in_original_units(prediction: Prediction, fit: OnePassFit | Any) -> Prediction:
+def _in_original_units(prediction: Prediction, fit: ReleasedLinear) -> Prediction:
     """Scale a prediction for targets of variance 1 by the (released or public) scale of the target."""
     factor = float(fit.target.scale[0]) ** 2
     return Prediction(

@@ -7,7 +7,7 @@ Four Gaussian releases a block of columns, each on a public grid that the earlie
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,7 +20,7 @@ from gratis.specs.checks import check_count, check_positive
 from gratis.specs.events import Composition, GaussianRelease
 from gratis.specs.neighbouring import Neighbouring
 
-__all__ = ["StandardisationPlan", "Standardiser", "plan_standardisation", "release_location_scale"]
+__all__ = ["Batches", "StandardisationPlan", "Standardiser", "plan_standardisation", "release_location_scale"]
 
 _LOWEST, _HIGHEST = -30, 40  # octaves of |x| told apart; smaller counts as zero, larger as the highest
 _ZOOM_BINS = 24  # half octaves below twice the half-range
@@ -29,6 +29,8 @@ _POOLED_SHARES = (0.1, 0.1, 0.2, 0.6)
 _WIDEST = 10.0
 _RUNS = (1, 2, 3, 4)
 _CLEAR, _CERTAIN = 3.0, 4.5  # noise deviations
+
+Batches = Callable[[], Iterator[NDArray[np.float64]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class Standardiser:
     centre: NDArray[np.float64]
     scale: NDArray[np.float64]
     window: NDArray[np.float64]
+    impute: bool = False
 
     @classmethod
     def identity(cls, n_columns: int) -> Standardiser:
@@ -53,10 +56,13 @@ class Standardiser:
         return cls(np.zeros(n_columns), np.ones(n_columns), np.full(n_columns, np.inf))
 
     def transform(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Standardise rows; non-finite entries become NaN, so that later stages see the row as unusable."""
+        """Standardise rows; a non-finite entry becomes 0, the centre, with `impute`.
+
+        Otherwise it becomes NaN, so that later stages see the row as unusable.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
             moved = np.clip(X - self.centre, -self.window, self.window) / self.scale
-        return np.asarray(np.where(np.isfinite(X), moved, np.nan))
+        return np.asarray(np.where(np.isfinite(X), moved, 0.0 if self.impute else np.nan))
 
     def inverse(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Map standardised values back, without the clip."""
@@ -142,25 +148,34 @@ def plan_standardisation(
     )
 
 
-def release_location_scale(X: NDArray[np.float64], plan: StandardisationPlan, *, noise: NoiseSource) -> Standardiser:
+def release_location_scale(
+    X: NDArray[np.float64] | Batches, plan: StandardisationPlan, *, noise: NoiseSource, impute: bool = False
+) -> Standardiser:
     """Find centre, scale and window of every column as planned.
 
     **Guarantee**: the four releases are those of `plan.events` (sensitivities: `plan_standardisation`); each is
-    computed from the rows and from earlier releases only. Rows with a non-finite entry contribute nothing.
+    computed from the rows and from earlier releases only. Rows with a non-finite entry contribute nothing; with
+    `impute`, a non-finite entry contributes nothing to its own column, and the released map puts the centre there.
+
+    `X` is an array, or a function that starts reading the rows anew (four passes, one for each release) in batches.
     """
-    usable = usable_rows(X)
     stds = [event.noise_std for event in plan.events]
-    block = _Block(X, usable, plan.pooled)
-    columns = X.shape[1]
+    rows: Batches = X if callable(X) else lambda: iter((X,))
+    n, columns = plan.n_records, plan.n_columns
+    block = _Block(rows, columns, pooled=plan.pooled, impute=impute)
 
     counts = noise.release(block.octaves(), stds[0])
     half = _half_range(counts, stds[0], tail=plan.tail / 2)
-    bins = _position_bins(stds[1] / len(X))
-    centre = half * _shortest_half(noise.release(block.positions(half, bins), stds[1]), 0.5 * len(X))
+    bins = _position_bins(stds[1] / n)
+    placed = noise.release(block.positions(half, bins), stds[1])
+    # With missing entries a column has fewer than n values; how many, its noisy counts tell.
+    present = np.clip(placed.sum(axis=1), 0.1 * n, n) if impute else np.full(len(placed), float(n))
+    centre = half * _shortest_half(placed, 0.5 * present)
     fine = noise.release(block.half_octaves(centre, half), stds[2])
     window, scale = (half * found for found in _zoom(fine, stds[2], tail=plan.tail))
     window = np.minimum(window * plan.headroom, 2 * half)
-    offset = noise.release(_Block(X, usable, False).mean(centre, window), stds[3])
+    alone = _Block(rows, columns, pooled=False, impute=impute)
+    offset = noise.release(alone.sum(centre, window) / n, stds[3])
     if plan.pooled:
         # Many columns, little known of each: shrink their means to the pooled one (James–Stein).
         energy = float(np.square(offset).sum())
@@ -171,31 +186,47 @@ def release_location_scale(X: NDArray[np.float64], plan: StandardisationPlan, *,
         moved = moved.mean(keepdims=True)
     scale = np.sqrt(np.clip(np.square(scale) - moved, np.square(scale) / 4, np.square(scale)))
     centre = centre + window * offset
-    return Standardiser(*(np.broadcast_to(a, (columns,)).copy() for a in (centre, scale, window)))
+    centre, scale, window = (np.broadcast_to(a, (columns,)).copy() for a in (centre, scale, window))
+    return Standardiser(centre, scale, window, impute=impute)
 
 
 class _Block:
     """The un-noised statistics, summed over rows in chunks; pooled: averaged over columns as well."""
 
-    def __init__(self, X: NDArray[np.float64], usable: NDArray[np.bool_], pooled: bool) -> None:
-        self._X, self._usable, self._pooled = X, usable, pooled
+    def __init__(self, rows: Batches, columns: int, *, pooled: bool, impute: bool = False) -> None:
+        self._rows, self._columns, self._pooled, self._impute = rows, columns, pooled, impute
+
+    def _chunks(self) -> Iterator[NDArray[np.float64]]:
+        """Yield full chunks whatever the batches are: the rounding bound counts on their size."""
+        kept: list[NDArray[np.float64]] = []
+        size = 0
+        for batch in self._rows():
+            for start in range(0, len(batch), ROWS_PER_CHUNK):
+                kept.append(np.asarray(batch[start : start + ROWS_PER_CHUNK], dtype=np.float64))
+                size += len(kept[-1])
+                if size >= ROWS_PER_CHUNK:
+                    joined = kept[0] if len(kept) == 1 else np.concatenate(kept)
+                    yield joined[:ROWS_PER_CHUNK]
+                    kept, size = [joined[ROWS_PER_CHUNK:]], size - ROWS_PER_CHUNK
+        if size:
+            yield np.concatenate(kept)
 
     def _total(self, contribution: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> NDArray[np.float64]:
         total: NDArray[np.float64] | float = 0.0
         with np.errstate(all="ignore"):
-            for start in range(0, len(self._X), ROWS_PER_CHUNK):
-                chunk = slice(start, start + ROWS_PER_CHUNK)
-                total = total + contribution(self._X[chunk][self._usable[chunk]])
+            for rows in self._chunks():
+                total = total + contribution(rows if self._impute else rows[usable_rows(rows)])
         result = np.asarray(total, dtype=np.float64)
         return result.mean(axis=0, keepdims=True) if self._pooled else result
 
     def _histogram(self, bins: Callable[[NDArray[np.float64]], NDArray[np.int64]], size: int) -> NDArray[np.float64]:
-        columns = self._X.shape[1]
+        columns = self._columns
         offsets = np.arange(columns) * size
 
         def count(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-            found = np.bincount((bins(rows) + offsets).ravel(), minlength=columns * size)
-            return found.reshape(columns, size).astype(np.float64)
+            present = np.isfinite(rows)
+            places = (bins(np.where(present, rows, 0.0)) + offsets)[present]
+            return np.bincount(places, minlength=columns * size).reshape(columns, size).astype(np.float64)
 
         return self._total(count)
 
@@ -226,9 +257,13 @@ class _Block:
 
         return self._histogram(bins, _ZOOM_BINS)
 
-    def mean(self, centre: NDArray[np.float64], width: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(1/n)Σ clip((x − centre)/width, ±1)."""
-        return self._total(lambda rows: np.clip((rows - centre) / width, -1, 1).sum(axis=0)) / len(self._X)
+    def sum(self, centre: NDArray[np.float64], width: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Σ clip((x − centre)/width, ±1) over the entries that are there."""
+
+        def contribution(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.where(np.isfinite(rows), np.clip((rows - centre) / width, -1, 1), 0.0).sum(axis=0)
+
+        return self._total(contribution)
 
 
 def _top(
@@ -243,16 +278,18 @@ def _top(
     sums = np.pad(counts.cumsum(axis=1), ((0, 0), (1, 0)))
     rows, bins = np.arange(columns), np.arange(size)
     top = counts.argmax(axis=1)
+    # Shortest runs first, and only of bins not accepted yet: a longer run must not carry empty bins along.
     for length in _RUNS:
         run = np.full((columns, size), -np.inf)
         run[:, length - 1 :] = (sums[:, length:] - sums[:, :-length]) / (noise_std * math.sqrt(length))
-        top = np.maximum(top, np.where(run > far, bins, 0).max(axis=1))
+        new = bins - length >= top[:, None]
+        top = np.maximum(top, np.where(new & (run > far), bins, 0).max(axis=1))
     for _ in range(size):
         before = top
-        for length in _RUNS:
+        for length in reversed(_RUNS):
             last = np.minimum(before + length, size - 1)
             run_sum = sums[rows, last + 1] - sums[rows, before + 1]
-            top = np.maximum(top, np.where(run_sum > near * noise_std * math.sqrt(length), last, before))
+            top = np.where(run_sum > near * noise_std * math.sqrt(length), last, top)
         if (top == before).all():
             break
     return np.asarray(top)
@@ -285,7 +322,7 @@ def _position_bins(relative_noise: float) -> int:
     return 2 ** round(math.log2(min(max(1 / relative_noise, 8.0), 256.0)))
 
 
-def _shortest_half(counts: NDArray[np.float64], mass: float) -> NDArray[np.float64]:
+def _shortest_half(counts: NDArray[np.float64], mass: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the middle, in [−1, 1], of the shortest interval of bins that holds `mass`.
 
     Narrow columns far from zero keep their position to one bin, where a mean would err by the whole range.

@@ -56,6 +56,18 @@ class Prediction:
             **self.details,
         }
 
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Prediction:
+        """Read what `to_json` wrote; unknown keys are details.
+
+        >>> made = Prediction(quantity="test_loss", value=1.0, low=0.5, high=2.0, source="twin", details={"gap": 0.1})
+        >>> Prediction.from_json(made.to_json()) == made
+        True
+        """
+        own = {name: data[name] for name in ("quantity", "value", "low", "high", "source")}
+        details = {key: value for key, value in data.items() if key not in own and key != "assumptions"}
+        return cls(**own, assumptions=tuple(data["assumptions"]), details=details)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -23,6 +23,7 @@ from gratis.specs.errors import GratisError
 from gratis.specs.events import Composition, Event, FullBatchDescent, GaussianRelease
 from gratis.specs.neighbouring import Neighbouring
 from gratis.training.full_batch import GeneralisedLinearModel, descend, descent_event
+from gratis.training.released_linear import ReleasedLinear
 
 __all__ = ["DescentSettings", "StagedFit", "StagedPlan", "fit_stages", "plan_stages"]
 
@@ -139,24 +140,11 @@ def plan_stages(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StagedFit:
-    """Everything a staged fit released. `parameters` (d+1, k) act on standardised columns and a one."""
+class StagedFit(ReleasedLinear):
+    """Everything a staged fit released: the model, the spectrum of its second moments, and the chosen settings."""
 
-    parameters: NDArray[np.float64]
-    features: Standardiser
-    target: Standardiser
     spectrum: NDArray[np.float64]
     settings: DescentSettings
-    event: Composition
-
-    def scores(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return predictions (n, k) in the target's units; columns are winsorised as they were in training."""
-        return self.target.inverse(self.features.transform(X) @ self.parameters[:-1] + self.parameters[-1])
-
-    def original_units(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return (coefficients (d, k), intercept (k,)): inside the window they give the same as `scores`."""
-        slopes, shift = self.features.original_units(self.parameters[:-1])
-        return slopes * self.target.scale, (shift + self.parameters[-1]) * self.target.scale + self.target.centre
 
 
 def fit_stages(
@@ -169,6 +157,7 @@ def fit_stages(
     noise: NoiseSource,
     features: Standardiser | None = None,
     target: Standardiser | None = None,
+    impute: bool = False,
 ) -> StagedFit:
     """Run the stages of `plan`; every stage sees the rows and what earlier stages released.
 
@@ -190,15 +179,17 @@ def fit_stages(
         Maps the released spectrum (ones for plain descent) and the plan to descent settings. It gets no data.
     features, target : Standardiser, optional
         Public maps, where the plan pays for none; default: identity.
+    impute : bool
+        Put the centre of its column where an entry of X is not finite, instead of leaving the row out.
     """
     rows, answers = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64).reshape(-1, 1)
     if rows.shape != (plan.n_records, plan.n_columns) or len(answers) != len(rows):
         raise GratisError("X and y must have the rows and columns that the plan was made for")
     if plan.features is not None:
-        features = release_location_scale(rows, plan.features, noise=noise)
+        features = release_location_scale(rows, plan.features, noise=noise, impute=impute)
     if plan.target is not None:
         target = release_location_scale(answers, plan.target, noise=noise)
-    features = features or Standardiser.identity(plan.n_columns)
+    features = replace(features or Standardiser.identity(plan.n_columns), impute=impute)
     target = target or Standardiser.identity(1)
     Z = np.column_stack([features.transform(rows), np.ones(len(rows))])
     t = target.transform(answers)[:, 0]

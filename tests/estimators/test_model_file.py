@@ -1,0 +1,102 @@
+"""Model files: every estimator comes back the same, nothing of the machine or the noise goes in, damage is refused."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gratis import (
+    DPLinearRegression,
+    DPLogisticRegression,
+    DPMLPClassifier,
+    DPRandomFeaturesClassifier,
+    DPRandomFeaturesRegressor,
+    load_model,
+    save_model,
+)
+from gratis.accounting import verify_certificate
+from gratis.specs.errors import GratisError
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(600, 4)) * [1, 10, 100, 1] + 5
+Y = X @ [1.0, 0.1, 0.01, 0.0] + 0.1 * RNG.normal(size=600)
+LABELS = np.where(Y > np.median(Y), "yes", "no")
+IMAGES = RNG.random((300, 64))
+SEEDED: dict[str, Any] = {"noise_seed": 3, "insecure_reproducible": True}
+HOLES = np.where(RNG.random(X.shape) < 0.1, np.nan, X)
+FITTED = [
+    (DPLinearRegression(2.0, **SEEDED), X, Y),
+    (DPLinearRegression(2.0, on_invalid="impute", **SEEDED), HOLES, Y),
+    (DPLinearRegression(2.0, algorithm="one-pass", **SEEDED), X, Y),
+    (DPLogisticRegression(2.0, **SEEDED), X, LABELS),
+    (DPRandomFeaturesRegressor(2.0, 1e-3, n_features=100, **SEEDED), X, Y),
+    (DPRandomFeaturesClassifier(2.0, n_features=100, on_invalid="impute", **SEEDED), HOLES, LABELS),
+    (DPRandomFeaturesClassifier(2.0, features="scattering", **SEEDED), IMAGES, LABELS[:300]),
+    (DPMLPClassifier(2.0, width=20, steps=5, on_invalid="impute", **SEEDED), HOLES, LABELS),
+]
+
+
+@pytest.mark.parametrize(("model", "rows", "target"), FITTED, ids=lambda v: type(v).__name__)
+def test_a_saved_model_predicts_the_same(model: Any, rows: Any, target: Any, tmp_path: Path) -> None:
+    path = tmp_path / "model.gratis"
+    save_model(path, model.fit(rows, target), {"note": "public"})
+    found = load_model(path)
+    assert found.context == {"note": "public"}
+    np.testing.assert_array_equal(found.estimator.predict(rows), model.predict(rows))
+    assert verify_certificate(found.estimator.certificate_) == []
+    assert found.estimator.prediction_ == model.prediction_
+    with zipfile.ZipFile(path) as file:
+        head = file.read("model.json").decode()
+        assert "noise_seed" not in head
+        assert "ledger" not in head
+        assert len(file.read("model.json")) < 20_000
+    assert [p.name for p in tmp_path.iterdir()] == ["model.gratis"]
+
+
+def test_damage_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.gratis"
+    save_model(path, DPLinearRegression(**SEEDED).fit(X, Y))
+    whole = path.read_bytes()
+    with zipfile.ZipFile(path) as file:
+        members = {name: file.read(name) for name in file.namelist()}
+    other = json.loads(members["model.json"])
+    other["format"] = "something else"
+    for name, content in {
+        "cut": whole[: len(whole) // 2],
+        "text": b"this is no model",
+        "empty": b"",
+    }.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(GratisError, match="not a model file"):
+            load_model(tmp_path / name)
+    for changed in (
+        members | {"model.json": json.dumps(other).encode()},
+        members | {"arrays/parameters.npy": members["arrays/parameters.npy"][:-1] + b"x"},
+        {name: content for name, content in members.items() if name != "certificate.json"},
+    ):
+        with zipfile.ZipFile(path, "w") as file:
+            for name, content in changed.items():
+                file.writestr(name, content)
+        with pytest.raises(GratisError, match="not a model file"):
+            load_model(path)
+    with pytest.raises(GratisError, match="no model file"):
+        load_model(tmp_path / "nowhere")
+    with pytest.raises(GratisError, match="fitted"):
+        save_model(path, DPLinearRegression())
+
+
+def test_no_pickle_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.gratis"
+    model = DPLinearRegression(**SEEDED).fit(X, Y)
+    model.fit_ = type(model.fit_)(
+        **{name: getattr(model.fit_, name) for name in ("features", "target", "event", "spectrum", "settings")},
+        parameters=np.array([object()], dtype=object),
+    )
+    with pytest.raises(ValueError, match="bject"):
+        save_model(path, model)
+    assert list(tmp_path.iterdir()) == []
