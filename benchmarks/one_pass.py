@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from gratis.accounting.iteration import least_noise
-from gratis.data.streaming import ParquetRows
+from gratis.data.streaming import open_rows
 from gratis.mechanisms.noise import NoiseSource
 from gratis.simulation.one_pass_runs import simulate_one_pass
 from gratis.specs.events import OnePassIteration
@@ -153,7 +153,7 @@ def peak_megabytes() -> float:
 def train_from_parquet(path: str) -> None:
     """Run in a process of its own, so that its peak memory is that of the pass."""
     before = peak_megabytes()
-    stream = ParquetRows(path, target="y")
+    stream = open_rows(path, target="y")
     batch = 1000
     event = square_root_schedule(-(-stream.n_rows // batch), FEATURES, blocks=BLOCKS, batch=batch)
     took = seconds(lambda: train_one_pass(stream, event, OnePassLoss.SQUARED, noise=NoiseSource.secure()))

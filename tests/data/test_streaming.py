@@ -7,7 +7,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from gratis.data.streaming import ArrayRows, ArrowRows, CSVRows, ParquetRows, open_rows
+from gratis.data.streaming import ArrayRows, open_rows
 from gratis.specs.errors import GratisError
 
 N = 1000
@@ -71,7 +71,7 @@ def test_memory_map_is_read_in_views(tmp_path):
 
 def test_single_precision_columns_stay_single(tmp_path):
     pa.parquet.write_table(pa.table({"a": np.ones(3, np.float32), "y": np.ones(3)}), tmp_path / "s.parquet")
-    ((X, y),) = ParquetRows(tmp_path / "s.parquet", target="y").batches()
+    ((X, y),) = open_rows(tmp_path / "s.parquet", target="y").batches()
     assert X.dtype == np.float32
     assert y.dtype == np.float64
 
@@ -112,10 +112,10 @@ def test_missing_values_become_nan_and_validate_says_so(tmp_path, ending):
 
 
 def test_csv_cell_that_is_no_number_after_the_first_block_is_missing_not_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("gratis.data.streaming._CSV_BLOCK_BYTES", 64)
+    monkeypatch.setattr("gratis.data.tables._CSV_BLOCK_BYTES", 64)
     lines = ["a,y"] + ["1.5,-2e3"] * 40 + ["secret,1", " 2 ,3", ".5,", "1e,1"]
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
-    X, y = collect(CSVRows(tmp_path / "t.csv", target="y", n_rows=44))
+    X, y = collect(open_rows(tmp_path / "t.csv", target="y", n_rows=44))
     np.testing.assert_array_equal(X[39:, 0], [1.5, np.nan, 2, 0.5, np.nan])
     np.testing.assert_array_equal(y[39:], [-2000, 1, 3, np.nan, 1])
 
@@ -123,7 +123,7 @@ def test_csv_cell_that_is_no_number_after_the_first_block_is_missing_not_an_erro
 def test_ragged_csv_fails_without_quoting_a_cell(tmp_path):
     (tmp_path / "t.csv").write_text("a,y\n1,2\nsecret,3,4\n")
     with pytest.raises(GratisError) as caught:
-        collect(CSVRows(tmp_path / "t.csv", target="y", n_rows=2))
+        collect(open_rows(tmp_path / "t.csv", target="y", n_rows=2))
     assert "secret" not in str(caught.value)
     assert caught.value.__cause__ is None
 
@@ -134,16 +134,16 @@ def test_declared_rows_are_checked(files):
     with pytest.raises(GratisError, match="pass n_rows"):
         open_rows(files / "t.csv", target="y")
     with pytest.raises(GratisError, match="the source holds 1000"):
-        CSVRows(files / "t.csv", target="y", n_rows=1001).validate()
+        open_rows(files / "t.csv", target="y", n_rows=1001).validate()
 
 
 def test_bad_requests_are_refused(files, tmp_path):
     with pytest.raises(GratisError, match="no column 'z'"):
-        ParquetRows(files / "t.parquet", target="z")
+        open_rows(files / "t.parquet", target="z")
     with pytest.raises(GratisError, match="not the target"):
-        ArrowRows(files / "t.arrow", target="y", features=["y"])
+        open_rows(files / "t.arrow", target="y", features=["y"])
     with pytest.raises(GratisError, match="no file"):
-        ParquetRows(tmp_path / "absent.parquet", target="y")
+        open_rows(tmp_path / "absent.parquet", target="y")
     with pytest.raises(GratisError, match="expected a"):
         open_rows(files / "t.xlsx", target="y")
     with pytest.raises(GratisError, match="real numbers"):
@@ -152,4 +152,4 @@ def test_bad_requests_are_refused(files, tmp_path):
         ArrayRows(np.zeros((2, 2)), np.zeros(3))
     (tmp_path / "b.csv").write_text("a,y\ntrue,1\nfalse,2\n")
     with pytest.raises(GratisError, match="truth values"):
-        CSVRows(tmp_path / "b.csv", target="y", n_rows=2)
+        open_rows(tmp_path / "b.csv", target="y", n_rows=2)
