@@ -29,8 +29,8 @@ SCHEMA = {"sex": {"kind": "categorical", "levels": ["f", "m"]}, "city": {"kind":
 
 def rows(path: Path, schema: dict | None = None, target: str = "income") -> EncodedRows:
     table = open_table(path)
-    full = TableSchema.of(table, declared=TableSchema.from_json({"columns": schema or SCHEMA}))
-    return EncodedRows(table, full.without(target), Column(name=target, kind=Kind.NUMERIC), table.count_rows())
+    full = TableSchema.of(table, target=target, declared=TableSchema.from_json({"columns": schema or SCHEMA}))
+    return EncodedRows(table, full, Column(name=target, kind=Kind.NUMERIC), table.count_rows())
 
 
 def test_levels_buckets_truth_values_and_missing_cells(people: Path) -> None:
@@ -88,7 +88,7 @@ def test_every_format_is_encoded_alike(tmp_path: Path) -> None:
         file = open_table(tmp_path / f"t.{ending}")
         assert distinct_values(file, "y", 5) == ("0", "1", "2")
         assert distinct_values(file, "a", 5) is None
-        schema = TableSchema.of(file, declared=declared).without("y")
+        schema = TableSchema.of(file, target="y", declared=declared)
         found.append(EncodedRows(file, schema, target, file.count_rows()).arrays())
     for X, y in found:
         np.testing.assert_allclose(X, found[0][0], rtol=1e-12)
@@ -108,7 +108,7 @@ def test_held_out_rows_are_a_partition_by_position(people: Path) -> None:
     assert 95 <= held.sum() <= 105
     np.testing.assert_array_equal(held[300:700], held_out_rows(300, 400, 0.1))
     table = open_table(people)
-    schema = TableSchema.of(table, declared=TableSchema.from_json({"columns": SCHEMA})).without("income")
+    schema = TableSchema.of(table, target="income", declared=TableSchema.from_json({"columns": SCHEMA}))
     target = Column(name="income", kind=Kind.NUMERIC)
     parts = [
         EncodedRows(table, schema, target, 3, held_out=0.5, part=part).arrays()[1] for part in ("training", "held-out")

@@ -8,6 +8,11 @@ import sys
 import typer
 
 from gratis.cli import account, audit, certificate, lab, ledger, papers, plan, quickstart
+from gratis.cli.compare import compare
+from gratis.cli.fit import fit
+from gratis.cli.predict import predict
+from gratis.cli.report import report
+from gratis.cli.schema import schema
 from gratis.specs.errors import GratisError
 
 __all__ = ["app", "run"]
@@ -28,6 +33,8 @@ app.add_typer(audit.app, name="audit")
 app.add_typer(lab.app, name="lab")
 app.add_typer(papers.app, name="papers")
 app.command()(quickstart.quickstart)
+for command in (fit, predict, report, compare, schema):
+    app.command()(command)
 
 
 @app.callback(invoke_without_command=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -103,6 +104,22 @@ class Column:
         )
         return np.where(yes, 1.0, np.where(no, 0.0, np.nan if self.missing is None else self.missing))
 
+    @classmethod
+    def of_type(cls, name: str, kind: Any, buckets: int | None = None) -> Column:
+        """Return how a column of a file's own type is read; text needs buckets."""
+        if pa.types.is_boolean(kind):
+            return cls(name=name, kind=Kind.BOOLEAN)
+        if _is_number(kind) or pa.types.is_null(kind):
+            return cls(name=name, kind=Kind.NUMERIC)
+        if _is_text(kind) and buckets is not None:
+            return cls(name=name, kind=Kind.CATEGORICAL, buckets=buckets)
+        advice = "list its public levels in a --schema file, hash it with --hash N, or leave it out with --ignore"
+        if not _is_text(kind):
+            advice = "leave it out with --ignore, or turn it into numbers first"
+        raise GratisError(
+            f"column {name!r} holds {_in_words(kind)}: {advice} (levels are never read from private rows)"
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""
         data: dict[str, Any] = {"kind": str(self.kind)}
@@ -160,10 +177,6 @@ class TableSchema:
         """Encode a record batch that has all used columns."""
         return np.hstack([column.encode(batch.column(column.name)) for column in self.used])
 
-    def without(self, name: str) -> TableSchema:
-        """The schema without one column (the target)."""
-        return TableSchema(tuple(column for column in self.columns if column.name != name))
-
     def column(self, name: str) -> Column | None:
         """Look a column up."""
         return next((column for column in self.columns if column.name == name), None)
@@ -180,32 +193,35 @@ class TableSchema:
         return cls(tuple(Column.from_json(name, value) for name, value in data["columns"].items()))
 
     @classmethod
-    def read(cls, path: str | Path) -> TableSchema:
+    def read(cls, path: str | os.PathLike[str]) -> TableSchema:
         """Read a schema file."""
         try:
             return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
         except (OSError, UnicodeDecodeError, json.JSONDecodeError):
-            raise GratisError(f"cannot read the schema file {str(path)!r}: it must be JSON text") from None
+            raise GratisError(f"cannot read the schema file {os.fspath(path)!r}: it must be JSON text") from None
 
     @classmethod
     def of(
         cls,
         table: Table,
         *,
+        target: str | None = None,
         declared: TableSchema | None = None,
         ignored: Sequence[str] = (),
         buckets: int | None = None,
     ) -> TableSchema:
-        """Complete a declared schema by the types that the file states; text needs a declaration or buckets."""
+        """Read all columns but the target as declared, else as the file's own types say; text needs more than that."""
         for name in (*ignored, *(c.name for c in (declared.columns if declared else ()))):
             if name not in table.types:
                 raise GratisError(f"there is no column {name!r} in {table.path.name!r}")
         columns = []
         for name, kind in table.types.items():
+            if name == target:
+                continue
             column = declared.column(name) if declared else None
             if name in ignored:
                 column = Column(name=name, kind=Kind.IGNORED)
-            columns.append(column or _column_of_type(name, kind, buckets))
+            columns.append(column or Column.of_type(name, kind, buckets))
         return cls(tuple(columns))
 
     def check_types(self, table: Table) -> None:
@@ -342,19 +358,6 @@ def _bucket(value: str | None, buckets: int) -> int:
     if value is None:
         return -1
     return int.from_bytes(hashlib.blake2b(value.encode(), digest_size=8).digest(), "big") % buckets
-
-
-def _column_of_type(name: str, kind: Any, buckets: int | None) -> Column:
-    if pa.types.is_boolean(kind):
-        return Column(name=name, kind=Kind.BOOLEAN)
-    if _is_number(kind) or pa.types.is_null(kind):
-        return Column(name=name, kind=Kind.NUMERIC)
-    if _is_text(kind) and buckets is not None:
-        return Column(name=name, kind=Kind.CATEGORICAL, buckets=buckets)
-    advice = "list its public levels in a --schema file, hash it with --hash N, or leave it out with --ignore"
-    if not _is_text(kind):
-        advice = "leave it out with --ignore, or turn it into numbers first"
-    raise GratisError(f"column {name!r} holds {_in_words(kind)}: {advice} (levels are never read from private rows)")
 
 
 def _is_number(kind: Any) -> bool:

@@ -52,16 +52,12 @@ def evaluation_event(n_records: int, budget: Budget, *, regression: bool) -> Gau
     )
 
 
-def evaluate_privately(
-    estimator: Any, X: NDArray[np.float64], y: NDArray[np.float64], release: Release
-) -> HeldOutScore:
-    """Score a fitted estimator on rows that it was not trained on, and close the release that pays for it.
+def evaluate_privately(estimator: Any, X: NDArray[np.float64], y: NDArray[np.float64], release: Release) -> Estimate:
+    """Score a fitted estimator on rows that it was not trained on, inside the release that pays for it.
 
     **Guarantee**: what is released satisfies `release.budget` with respect to the held-out rows (`evaluation_event`,
-    which must be the event of `release`). The estimator is a function of other rows, so both together cost the larger of
-    the two budgets: parallel composition, under both relations. `y` are numbers, or positions in `classes_`.
-
-    `release` is entered before training, so that a ledger without room for it stops everything in time.
+    which must be the event of `release`). The estimator is a function of other rows, so both together cost the larger
+    of the two budgets: parallel composition, under both relations. `y` are numbers, or positions in `classes_`.
     """
     regression = not hasattr(estimator, "classes_")
     event = evaluation_event(len(y), release.budget, regression=regression)
@@ -72,10 +68,9 @@ def evaluate_privately(
     for start in range(0, len(entries), ROWS_PER_CHUNK):
         total += entries[start : start + ROWS_PER_CHUNK].sum(axis=0)
     noisy = release.noise.release(total, event.noise_std)
-    release.__exit__(None, None, None)
     value, spread = _from_sums(noisy, event.noise_std, len(y))
     lowest = -1.0 if regression else 0.0
-    estimate = Estimate(
+    return Estimate(
         quantity="r_squared" if regression else "accuracy",
         value=value,
         low=min(value, max(lowest, value - 2 * spread)),
@@ -84,7 +79,6 @@ def evaluate_privately(
         samples=len(y),
         method="Gaussian release on held-out rows; the range covers its noise and the sampling",
     )
-    return HeldOutScore(estimate, release.certificate)
 
 
 def _from_sums(noisy: NDArray[np.float64], noise_std: float, rows: int) -> tuple[float, float]:

@@ -1,0 +1,62 @@
+"""`gratis compare`: models and budgets in one table, before choosing; from public sizes alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from gratis.cli.output import JSON_OPTION, emit, table
+from gratis.specs.errors import GratisError
+
+__all__ = ["compare"]
+
+
+def compare(
+    file: Path | None = typer.Argument(None, help="A table, for its sizes and types; or give --n and --d."),
+    target: str | None = typer.Option(None, help="With a file: the column to predict."),
+    n: int | None = typer.Option(None, "--n", help="Rows."),
+    d: int | None = typer.Option(None, "--d", help="Columns."),
+    classes: int | None = typer.Option(None, help="Number of classes; none for regression."),
+    epsilon: str = typer.Option("0.5,1,2,4", help="Budgets, separated by commas."),
+    delta: float = typer.Option(1e-5, help="Budget."),
+    neighbouring: str = typer.Option("replace-one", help="replace-one or zero-out."),
+    schema: Path | None = typer.Option(None, help="JSON file that says how columns are read."),
+    ignore: str = typer.Option("", help="Columns to leave out, separated by commas."),
+    hash_buckets: int | None = typer.Option(None, "--hash", help="Hash every text column into so many buckets."),
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """Predict R² or accuracy of every model at every budget; nothing is trained on the data or spent."""
+    from rich.console import Console
+
+    from gratis.estimators.model_choice import choose_model
+    from gratis.estimators.table_fit import table_sizes
+    from gratis.specs.budget import Budget
+    from gratis.specs.neighbouring import Neighbouring
+
+    try:
+        wanted = [float(part) for part in epsilon.split(",")]
+    except ValueError:
+        raise GratisError(f"--epsilon must be numbers separated by commas, got {epsilon!r}") from None
+    budgets = [Budget(epsilon=e, delta=delta, neighbouring=Neighbouring.parse(neighbouring)) for e in wanted]
+    if file is not None:
+        if target is None:
+            raise GratisError("with a file, name its --target column")
+        ignored = [part.strip() for part in ignore.split(",") if part.strip()]
+        n, d, classes = table_sizes(file, target, schema=schema, ignore=ignored, hash_buckets=hash_buckets)
+    if n is None or d is None:
+        raise GratisError("give a file and its --target, or the sizes --n and --d")
+    rows, data = [], []
+    with Console(stderr=True, quiet=as_json).status("training every model on synthetic problems of this size"):
+        for budget in budgets:
+            found = choose_model(n, d, budget, n_classes=classes)
+            for name, prediction in found.predictions.items():
+                best = name == found.model
+                data.append({"epsilon": budget.epsilon, "model": name, "chosen": best, **prediction.to_json()})
+                span = f"{prediction.low:.3f} to {prediction.high:.3f}"
+                mark = "chosen" if best else ""
+                rows.append([f"{budget.epsilon:g}", name, f"{prediction.value:.3f}", span, mark])
+    measure = "R²" if classes is None else "accuracy"
+    head = f"n = {n}, d = {d}" + (f", {classes} classes" if classes else "") + f", delta = {delta:g}, {neighbouring}"
+    shown = table(["epsilon", "model", f"predicted {measure}", "range over truths", ""], rows)
+    emit({"n": n, "d": d, "classes": classes, "predictions": data}, as_json=as_json, text=f"{head}\n{shown}")

@@ -1,0 +1,98 @@
+"""The report of a saved model: everything on the page comes from the model file, so it can always be made again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gratis.report.figures import cost_figure, tradeoff_figure
+from gratis.report.page import ReportContent, render_page
+
+__all__ = ["report_content", "tradeoff_curve", "write_report"]
+
+_MEASURES = {"r_squared": "R²", "accuracy": "accuracy"}
+
+
+def write_report(content: ReportContent, path: Path) -> list[Path]:
+    """Write the page, and every figure beside it as PNG; return what was written."""
+    written = []
+    for index, (_, png) in enumerate(content.figures, start=1):
+        written.append(path.with_name(f"{path.stem}-figure-{index}.png"))
+        written[-1].write_bytes(png)
+    path.write_text(render_page(content), encoding="utf-8")
+    return [path, *written]
+
+
+def tradeoff_curve(mu: float) -> list[tuple[float, float]]:
+    """The ROC that no attacker can beat."""
+    from scipy.special import ndtr, ndtri
+
+    alarms = np.linspace(0.0, 1.0, 201)
+    return list(zip(alarms.tolist(), (1 - ndtr(ndtri(1 - alarms) - mu)).tolist(), strict=True))
+
+
+def report_content(estimator: Any, context: dict[str, Any]) -> ReportContent:
+    """Collect what the page shows from a fitted estimator and the context that `gratis fit` saved with it."""
+    certificate = estimator.certificate_
+    predicted, score = context.get("predicted_quality"), context.get("held_out_score")
+    measure = _MEASURES.get((predicted or {}).get("quantity", ""), "quality")
+    task = context.get("table", {}).get("task", "model")
+    target = context.get("table", {}).get("target", {}).get("name", "the target")
+    numbers = [
+        ("epsilon, proved", f"{certificate.guarantee['epsilon']:.4g}"),
+        ("delta", f"{certificate.budget.delta:g}"),
+        ("neighbouring relation", str(certificate.neighbouring)),
+        ("Gaussian-DP mu", f"{certificate.mu:.4g}"),
+    ]
+    if predicted:
+        numbers.append((f"{measure}, predicted", f"{predicted['value']:.2f}"))
+    if score:
+        numbers.append((f"{measure}, held-out rows", f"{score['value']:.3f}"))
+    figures = [
+        ("No attack, however clever, reaches the shaded region.", tradeoff_figure(tradeoff_curve(certificate.mu)))
+    ]
+    if context.get("curve"):
+        points = [(p["epsilon"], p["value"], p["low"], p["high"]) for p in context["curve"]]
+        chosen = next(p for p in points if p[0] == certificate.budget.epsilon)
+        picture = cost_figure(points, chosen[:2], quantity=f"predicted {measure}")
+        figures.append(("Predicted before the data was touched, from public sizes and the budget alone.", picture))
+    return ReportContent(
+        title=f"Private {task} of {target}",
+        subtitle=f"{context.get('model', type(estimator).__name__)}, trained on {context.get('rows', '?')} rows and "
+        f"{context.get('columns', estimator.n_features_in_)} columns by Gratis",
+        certificate=certificate,
+        numbers=numbers,
+        reasons=[*context.get("words", ()), *context.get("reasons", ())],
+        alternatives=_alternatives(context, measure),
+        scores=_scores(predicted, score, measure),
+        audit=context.get("audit"),
+        figures=figures,
+    )
+
+
+def _alternatives(context: dict[str, Any], measure: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "model": name + (" (chosen)" if name == context.get("model") else ""),
+            f"predicted {measure}": found["value"],
+            "straight truth": found["by_truth"]["straight"],
+            "curved truth": found["by_truth"]["curved"],
+        }
+        for name, found in context.get("alternatives", {}).items()
+    ]
+
+
+def _scores(predicted: Any, score: Any, measure: str) -> list[tuple[str, str, str]]:
+    rows = []
+    if predicted:
+        span = f"{predicted['value']:.3f} ({predicted['low']:.3f} to {predicted['high']:.3f})"
+        rows.append((f"{measure}, predicted", span, f"public: {predicted['source']}"))
+    if score:
+        span = f"{score['value']:.3f} ({score['low']:.3f} to {score['high']:.3f})"
+        rows.append((f"{measure}, measured", span, f"private release on {score['samples']} held-out rows"))
+    else:
+        rows.append((f"{measure}, measured", "absent", "no rows were held out (see --hold-out)"))
+    rows.append(("score on the training rows", "absent", "never computed: it would be a release nobody paid for"))
+    return rows

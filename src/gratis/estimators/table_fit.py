@@ -1,0 +1,298 @@
+"""From a file to a certified private model: open, check, plan, then reserve, train and score.
+
+Nothing private is used before `TableJob.run` except what the certificate names: the number of rows, that the cells are
+readable, and (where no list was declared) which classes occur.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from gratis.data.encoding import Column, EncodedRows, Kind, TableSchema, distinct_values
+from gratis.data.tables import CSVTable, Table, open_table
+from gratis.estimators.evaluation import DISJOINT, HeldOutScore, evaluate_privately, evaluation_event
+from gratis.estimators.model_choice import MODELS, ModelChoice, choose_model, make_estimator, predict_quality
+from gratis.estimators.private_fit import Release
+from gratis.ledger import Ledger
+from gratis.mechanisms.noise import NoiseSource
+from gratis.specs.budget import Budget
+from gratis.specs.errors import BudgetExceededError, GratisError
+from gratis.specs.predictions import Prediction
+
+__all__ = ["TableFit", "TableJob", "plan_table_fit", "table_sizes"]
+
+_MOST_CLASSES = 32  # whole numbers with at most so many values are taken for classes
+_COPIES = 6  # of the matrix, that a fit in memory needs
+TASKS = ("regression", "classification")
+
+
+@dataclass(frozen=True, slots=True)
+class TableFit:
+    """What `TableJob.run` made."""
+
+    estimator: Any
+    score: HeldOutScore | None
+    context: dict[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableJob:
+    """A fit that is planned to the end and has spent nothing."""
+
+    table: Table
+    schema: TableSchema
+    target: Column
+    task: str
+    budget: Budget
+    n_rows: int
+    held_out: float
+    streamed: bool
+    model: str
+    prediction: Prediction
+    choice: ModelChoice | None
+    assumptions: tuple[str, ...]
+    options: dict[str, Any]
+
+    @property
+    def training(self) -> EncodedRows:
+        """The rows that the model is trained on."""
+        return self._rows("training" if self.held_out else "all")
+
+    def _rows(self, part: str) -> EncodedRows:
+        return EncodedRows(self.table, self.schema, self.target, self.n_rows, held_out=self.held_out, part=part)
+
+    @property
+    def n_classes(self) -> int | None:
+        """Number of classes, or None."""
+        return None if self.target.levels is None else len(self.target.levels)
+
+    def words(self) -> list[str]:
+        """The plan in sentences."""
+        columns, kind = len(self.schema.names), self.task
+        sentences = [
+            f"{self.training.n_rows} rows, {columns} columns after encoding; {kind} of {self.target.name!r}"
+            + (f" with {self.n_classes} classes." if self.n_classes else "."),
+            f"Budget {self.budget.describe()}.",
+            f"Model: {self.model}" + (f": {self.choice.reason}" if self.choice else ", as asked for."),
+        ]
+        if self.streamed:
+            sentences.append("The file is larger than memory: one pass over its rows, in constant memory.")
+        if self.held_out:
+            rows = self.n_rows - self.training.n_rows
+            sentences.append(f"{rows} rows are held out, and the score on them is released under a budget of its own.")
+        return sentences
+
+    def check(self) -> None:
+        """Read every row once and refuse what cannot be trained on. That answer is not private; nothing is spent."""
+        for part in (self.training, *((self._rows("held-out"),) if self.held_out else ())):
+            part.validate()
+
+    def run(self, *, ledger: str | None = None, dataset: str | None = None, progress: bool = False) -> TableFit:
+        """Reserve, train, score. From the reservation on, what was reserved is spent, whatever happens."""
+        estimator = self._estimator(ledger, dataset, progress)
+        if self.streamed:
+            estimator.fit_rows(self.training)
+        else:
+            estimator.fit(*self.training.arrays())
+        # Classes are given as positions: what that assumed about the file is known only here.
+        stated = estimator.certificate_.assumptions + self.assumptions
+        estimator.certificate_ = replace(estimator.certificate_, assumptions=stated)
+        score = self._score(estimator, ledger, dataset) if self.held_out else None
+        return TableFit(estimator, score, self._context(estimator, score))
+
+    def _estimator(self, ledger: str | None, dataset: str | None, progress: bool) -> Any:
+        choices = dict(self.options)
+        if self.n_classes is not None:
+            choices["classes"] = list(range(self.n_classes))
+        if self.streamed:
+            choices["algorithm"] = "one-pass"
+        if self.model == "mlp":
+            choices["progress"] = progress
+        return make_estimator(
+            self.model, self.task, epsilon=self.budget.epsilon or 0.0, delta=self.budget.delta or 0.0,
+            neighbouring=str(self.budget.neighbouring), on_invalid="impute", ledger=ledger, dataset=dataset, **choices,
+        )  # fmt: skip
+
+    def _score(self, estimator: Any, ledger: str | None, dataset: str | None) -> HeldOutScore | None:
+        """Release the score on held-out rows; None if the ledger has no room left for it."""
+        X, y = self._rows("held-out").arrays()
+        event = evaluation_event(len(y), self.budget, regression=self.task == "regression")
+        release = Release(
+            event, self.budget, NoiseSource.secure(), ledger=None if ledger is None else Ledger.open(ledger),
+            dataset=dataset, purpose="evaluation", assumptions=(DISJOINT, *self.assumptions),
+        )  # fmt: skip
+        try:
+            with release:
+                estimate = evaluate_privately(estimator, X, y, release)
+        except BudgetExceededError:
+            return None
+        return HeldOutScore(estimate, release.certificate)
+
+    def _context(self, estimator: Any, score: HeldOutScore | None) -> dict[str, Any]:
+        plan = estimator.plan_
+        return {
+            "table": {
+                "schema": self.schema.to_json(),
+                "target": {"name": self.target.name, **self.target.to_json()},
+                "task": self.task,
+            },
+            "model": self.model,
+            "rows": self.training.n_rows,
+            "columns": len(self.schema.names),
+            "words": self.words(),
+            "reasons": list(plan.reasons),
+            "assumptions": list(self.assumptions),
+            "predicted_quality": self.prediction.to_json(),
+            "alternatives": {
+                name: found.to_json() for name, found in (self.choice.predictions if self.choice else {}).items()
+            },
+            "held_out_score": None if score is None else score.estimate.to_json(),
+            "held_out_certificate": None if score is None else score.certificate.to_json(),
+        }
+
+
+def plan_table_fit(
+    path: str | os.PathLike[str],
+    target: str,
+    budget: Budget,
+    *,
+    model: str = "auto",
+    task: str = "auto",
+    classes: Sequence[str] | None = None,
+    schema: str | os.PathLike[str] | None = None,
+    ignore: Sequence[str] = (),
+    hash_buckets: int | None = None,
+    held_out: float = 0.0,
+    memory_bytes: float = 4e9,
+    options: dict[str, Any] | None = None,
+) -> TableJob:
+    """Open a table and plan everything, in the order in which mistakes are cheapest to find.
+
+    Parameters
+    ----------
+    path, target : the file and its target column.
+    budget : Budget with epsilon and delta.
+    model : "auto" or one of `MODELS`; task : "auto", "regression" or "classification".
+    classes : public list of classes; otherwise those that occur are taken to be public.
+    schema, ignore, hash_buckets : how columns are read, see `gratis.data.encoding`.
+    held_out : share of the rows that is kept for a private score.
+    memory_bytes : above this the rows are streamed in one pass.
+    options : further parameters of the estimator.
+    """
+    if task not in ("auto", *TASKS):
+        raise GratisError(f"unknown task {task!r}; expected auto, regression or classification")
+    if model not in {"auto", *(name for names in MODELS.values() for name in names)}:
+        known = dict.fromkeys(name for names in MODELS.values() for name in names)
+        raise GratisError(f"unknown model {model!r}; expected auto, {', '.join(known)}")
+    if not 0 <= held_out <= 0.5:
+        raise GratisError(f"the held-out share must be between 0 and 0.5, got {held_out:g}")
+    if budget.epsilon is None or budget.delta is None:
+        raise GratisError("a fit of a table needs a budget of epsilon and delta")
+    table, full, column, task, assumptions = _opened(path, target, task, model, classes, schema, ignore, hash_buckets)
+    n_rows = table.count_rows()
+    rows = EncodedRows(table, full, column, n_rows, held_out=held_out, part="training")
+    if min(rows.n_rows, n_rows - rows.n_rows if held_out else 2) < 2:
+        raise GratisError(f"the file has {n_rows} rows, too few to train on")
+    streamed = _COPIES * 8.0 * rows.n_rows * rows.n_features > memory_bytes
+    n_classes = None if column.levels is None else len(column.levels)
+    if streamed and n_classes not in (None, 2):
+        raise GratisError("several classes cannot be trained in one pass over a large file; raise --memory")
+    single_pass = "linear" if n_classes is None else "logistic"
+    if streamed and model not in ("auto", single_pass):
+        raise GratisError(f"only {single_pass} can be trained in one pass over a large file; raise --memory")
+    choice = None
+    if model == "auto" and not streamed:
+        choice = choose_model(rows.n_rows, rows.n_features, budget, n_classes=n_classes)
+    chosen = choice.model if choice else single_pass if model == "auto" else model
+    make_estimator(chosen, task, epsilon=budget.epsilon, delta=budget.delta, **(options or {}))
+    prediction = (
+        choice.predictions[chosen]
+        if choice
+        else predict_quality(chosen, rows.n_rows, rows.n_features, budget, n_classes=n_classes)
+    )
+    return TableJob(
+        table=table, schema=full, target=column, task=task, budget=budget, n_rows=n_rows, held_out=held_out,
+        streamed=streamed, model=chosen, prediction=prediction, choice=choice, assumptions=assumptions,
+        options=dict(options or {}),
+    )  # fmt: skip
+
+
+def table_sizes(
+    path: str | os.PathLike[str],
+    target: str,
+    *,
+    schema: str | os.PathLike[str] | None = None,
+    ignore: Sequence[str] = (),
+    hash_buckets: int | None = None,
+) -> tuple[int, int, int | None]:
+    """Return rows, encoded columns and the number of classes (None for regression) of a table."""
+    table, full, column, _, _ = _opened(path, target, "auto", "auto", None, schema, ignore, hash_buckets)
+    return table.count_rows(), len(full.names), None if column.levels is None else len(column.levels)
+
+
+def _opened(
+    path: str | os.PathLike[str],
+    target: str,
+    task: str,
+    model: str,
+    classes: Sequence[str] | None,
+    schema: str | os.PathLike[str] | None,
+    ignore: Sequence[str],
+    hash_buckets: int | None,
+) -> tuple[Table, TableSchema, Column, str, tuple[str, ...]]:
+    """Open a table and say how its columns and its target are read."""
+    declared = None if schema is None else TableSchema.read(schema)
+    table = open_table(path)
+    if target not in table.types:
+        raise GratisError(f"there is no column {target!r} in {Path(path).name!r}")
+    full = TableSchema.of(table, target=target, declared=declared, ignored=ignore, buckets=hash_buckets)
+    full.check_types(table)
+    if not full.names:
+        raise GratisError("there is no column left to learn from")
+    stated = None if declared is None else declared.column(target)
+    column, task, assumptions = _target(table, target, stated, task, classes, model)
+    if isinstance(table, CSVTable):
+        assumptions += ("the types of columns, guessed from the first cells of the CSV file, are public",)
+    return table, full, column, task, assumptions
+
+
+def _target(
+    table: Table, name: str, declared: Column | None, task: str, classes: Sequence[str] | None, model: str
+) -> tuple[Column, str, tuple[str, ...]]:
+    """Return how the target is read, the task, and what that assumes."""
+    kind = table.types[name]
+    numeric = any(test(kind) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
+    if classes is None and declared is not None and declared.levels is not None:
+        classes = declared.levels
+    if classes is not None:
+        if task == "regression":
+            raise GratisError("a regression has no classes: leave them out, or take --task classification")
+        if len(set(classes)) < 2:
+            raise GratisError("at least two different classes are needed")
+        return Column(name=name, kind=Kind.CATEGORICAL, levels=tuple(classes)), "classification", ()
+    if task == "auto" and model not in ("auto", "random-features"):
+        task = "regression" if model in MODELS["regression"] else "classification"
+    if task == "regression" and not numeric:
+        raise GratisError(f"the target {name!r} does not hold numbers, so it cannot be regressed")
+    if task == "auto" and (pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        task = "regression"
+    limit = _MOST_CLASSES if task == "auto" else 1000
+    values = distinct_values(table, name, 1 if task == "regression" else limit)
+    if values is not None and len(values) < 2:
+        raise GratisError(f"the target {name!r} has a single value: there is nothing to learn")
+    if task == "regression" or (task == "auto" and values is None and numeric):
+        assumed = () if task == "regression" else (f"that the target has more than {limit} different values is public",)
+        return Column(name=name, kind=Kind.NUMERIC), "regression", assumed
+    if values is None:
+        raise GratisError(f"the target {name!r} has more than {limit} classes; declare them with --classes")
+    return (
+        Column(name=name, kind=Kind.CATEGORICAL, levels=values),
+        "classification",
+        ("the set of classes that occur is public",),
+    )
