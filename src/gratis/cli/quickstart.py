@@ -21,17 +21,16 @@ def quickstart(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Train a certified private model on the diabetes data and write a report; takes less than two minutes."""
-    import numpy as np
     from rich.console import Console
     from sklearn.datasets import load_diabetes
     from sklearn.linear_model import LinearRegression
     from sklearn.model_selection import train_test_split
 
     from gratis.accounting import verify_certificate
+    from gratis.cli.model_report import write_report
     from gratis.cli.worst_case import audit_full_batch
     from gratis.estimators import DPLinearRegression
     from gratis.ledger import Ledger
-    from gratis.report.page import render_page
     from gratis.specs.budget import Budget
 
     console = Console(stderr=True, quiet=as_json)
@@ -62,11 +61,9 @@ def quickstart(
     console.print(f"4/5 audit: {audit.verdict}")
 
     with console.status("5/5 writing the report"):
-        content = _content(model, budget, private, public, audit, np)
+        content = _content(model, budget, private, public, audit)
         report_path = output / "report.html"
-        for index, (_, png) in enumerate(content.figures, start=1):
-            (output / f"figure-{index}.png").write_bytes(png)
-        report_path.write_text(render_page(content), encoding="utf-8")
+        write_report(content, report_path)
     emit(
         {
             "report": str(report_path),
@@ -85,15 +82,12 @@ def quickstart(
         raise typer.Exit(3)
 
 
-def _content(model: Any, budget: Any, private: float, public: float, audit: Any, np: Any) -> Any:
-    from scipy.special import ndtr, ndtri
-
+def _content(model: Any, budget: Any, private: float, public: float, audit: Any) -> Any:
+    from gratis.cli.model_report import tradeoff_curve
     from gratis.report.figures import cost_figure, tradeoff_figure
     from gratis.report.page import ReportContent
 
     mu = model.certificate_.mu
-    alarms = np.linspace(0.0, 1.0, 201)
-    bound = list(zip(alarms.tolist(), (1 - ndtr(ndtri(1 - alarms) - mu)).tolist(), strict=True))
     prediction = model.prediction_
     rows, columns = model.plan_.event.events[-1].n_records, model.n_features_in_
     curve = _cost_curve(rows, columns, budget)
@@ -121,7 +115,7 @@ def _content(model: Any, budget: Any, private: float, public: float, audit: Any,
             "known for them, and exact binomial confidence bounds.",
         },
         figures=[
-            ("No attack, however clever, reaches the shaded region.", tradeoff_figure(bound)),
+            ("No attack, however clever, reaches the shaded region.", tradeoff_figure(tradeoff_curve(mu))),
             (
                 "Predicted before the data is touched, from n, d and the budget alone.",
                 cost_figure(curve, (budget.epsilon, 2 * model.plan_.prediction.value), quantity="loss of R²"),

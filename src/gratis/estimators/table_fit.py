@@ -192,8 +192,8 @@ def plan_table_fit(
         raise GratisError(f"unknown model {model!r}; expected auto, {', '.join(known)}")
     if not 0 <= held_out <= 0.5:
         raise GratisError(f"the held-out share must be between 0 and 0.5, got {held_out:g}")
-    if budget.epsilon is None or budget.delta is None:
-        raise GratisError("a fit of a table needs a budget of epsilon and delta")
+    if not budget.epsilon or not budget.delta:
+        raise GratisError("a fit needs a budget with a positive epsilon and a positive delta")
     table, full, column, task, assumptions = _opened(path, target, task, model, classes, schema, ignore, hash_buckets)
     n_rows = table.count_rows()
     rows = EncodedRows(table, full, column, n_rows, held_out=held_out, part="training")
