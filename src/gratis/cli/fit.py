@@ -17,6 +17,7 @@ from gratis.specs.errors import GratisError, LedgerError
 __all__ = ["fit"]
 
 _MARK = "unfinished.json"
+_AUDIT_RUNS = 1000
 _FACTORS = {"random-features": (0.5, 1.0, 2.0)}  # planning these takes longer
 _ALL_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
@@ -221,9 +222,7 @@ def _audited(estimator: Any) -> dict[str, Any] | None:
     descents = [leaf for leaf in leaves if isinstance(leaf, FullBatchDescent)]
     if len(descents) != 1:
         return None
-    steps, rows = descents[0].steps, descents[0].n_records
-    seconds = 2 * steps * (5e-5 + 4e-8 * rows)  # of a pair of trainings, roughly
-    found = audit_full_batch(estimator.plan_, runs=int(min(1000, max(100, 10 / seconds))))
+    found = audit_full_batch(estimator.plan_, runs=_AUDIT_RUNS)
     return {
         **found.to_json(),
         "words": f"{found.mu.samples} trainings of the descent stage on two worst-case neighbours, the best test known "
