@@ -1,12 +1,16 @@
-"""`gratis papers`: the figures of the papers, run here, with their claims checked."""
+"""`gratis papers`: the figures of the papers, run here, with their claims checked, and a page of them all."""
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from gratis.cli.output import JSON_OPTION, emit, table
+from gratis.specs.errors import GratisError
 
 __all__ = ["app"]
 
@@ -24,24 +28,140 @@ def list_figures(as_json: bool = JSON_OPTION) -> None:
 
 @app.command()
 def run(
-    figure: str = typer.Argument(..., help="An id of `gratis papers list`."),
+    figure: str = typer.Argument(..., help="An id of `gratis papers list`, or all."),
     scale: str = typer.Option("smoke", help="smoke (seconds) or full (the paper's settings, or what it says)."),
     seed: int = typer.Option(0, help="Public seed of the simulation."),
     output: Path = typer.Option(Path("gratis-papers"), help="Folder for the table (JSON) and the picture (PNG)."),
+    backend: str = typer.Option("loky", help="Where sweeps run: loky (this machine), dask or ray."),
+    jobs: int = typer.Option(1, help="Settings of a sweep computed at once; results do not depend on it."),
+    resume: bool = typer.Option(True, help="Take finished settings of an interrupted sweep from the cache."),
     as_json: bool = JSON_OPTION,
 ) -> None:
-    """Compute one figure, save table and picture, and say which of its claims hold."""
+    """Compute one figure or all, save tables and pictures, and say which claims hold.
+
+    A claim that does not hold is a finding, not an error: the exit code stays 0. It is 2 if a program could not run.
+    """
+    from gratis.papers.registry import FIGURES
+    from gratis.papers.sweeps import Execution
+
+    execution = Execution(backend=backend, jobs=jobs, folder=_cache() if resume else None)
+    if figure != "all":
+        found = _run_one(figure, scale, seed, output, execution, quiet=as_json)
+        rows = [["holds" if c["holds"] else "DOES NOT HOLD", f"{c['value']:.4g}", c["claim"]] for c in found["claims"]]
+        saved = f"table {found['table']}, picture {found['picture']}"
+        emit(found, as_json=as_json, text="\n".join([table(["", "value", "claim"], rows), *found["notes"], saved]))
+        return
+    results: list[dict[str, Any]] = []
+    for name in sorted(FIGURES):
+        try:
+            found = _run_one(name, scale, seed, output, execution, quiet=as_json)
+            held = sum(claim["holds"] for claim in found["claims"])
+            failed = [claim["claim"] for claim in found["claims"] if not claim["holds"]]
+            line = f"{name:<14} {held:>2} of {len(found['claims']):>2} claims hold  {found['seconds']:>7.1f} s"
+            line += "".join(f"\n{'':<14} does not hold: {claim}" for claim in failed)
+        except (GratisError, ImportError) as error:
+            found = {"figure": name, "scale": scale, "claims": [], "error": str(error)}
+            line = f"{name:<14} could not run: {error}"
+        results.append(found)
+        if not as_json:
+            typer.echo(line)
+    claims = [claim for found in results for claim in found["claims"]]
+    held, broken = sum(claim["holds"] for claim in claims), [found["figure"] for found in results if "error" in found]
+    summary = {"figures": len(results), "claims": len(claims), "hold": held, "could_not_run": broken}
+    words = f"{len(results) - len(broken)} figures, {held} of {len(claims)} claims hold; page: gratis papers gallery"
+    emit({"results": results, "summary": summary}, as_json=as_json, text=f"{words} --folder {output}")
+    if broken:
+        raise GratisError(f"{len(broken)} of {len(results)} figures could not run: {', '.join(broken)}")
+
+
+def _run_one(name: str, scale: str, seed: int, output: Path, execution: Any, *, quiet: bool) -> dict[str, Any]:
+    from dataclasses import replace
+
     from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from gratis.papers.registry import run_figure
+    from gratis.papers.sweeps import executing
 
-    with Console(stderr=True, quiet=as_json).status(f"running {figure} at scale {scale}"):
-        result = run_figure(figure, scale, seed=seed)
-        saved, picture = result.save(output, figure)
-    claims = [claim.to_json() for claim in result.claims]
-    rows = [["holds" if c["holds"] else "DOES NOT HOLD", f"{c['value']:.4g}", c["claim"]] for c in claims]
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    console = Console(stderr=True)
+    quiet = quiet or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
+        progress.add_task(f"{name} ({scale})", total=None)
+        with executing(replace(execution, progress=None if quiet else progress)):
+            result = run_figure(name, scale, seed=seed)
+        saved, picture = result.save(output, name)
+    return {
+        "figure": name,
+        "scale": scale,
+        "seconds": result.provenance["seconds"],
+        "claims": [claim.to_json() for claim in result.claims],
+        "notes": list(result.notes),
+        "table": str(saved),
+        "picture": str(picture),
+    }
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gratis" / "sweeps"
+
+
+@app.command()
+def gallery(
+    folder: Path = typer.Option(
+        Path("docs/papers"), help="Folder with the tables and pictures of `gratis papers run`."
+    ),
+    output: Path = typer.Option(Path("gallery.html"), help="The page to write."),
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """Build one self-contained page of all figures in a folder: the paper beside what was measured."""
+    from gratis.papers.registry import FIGURES
+    from gratis.papers.statements import PAPERS, STATEMENTS
+    from gratis.report.gallery import GalleryFigure, render_gallery
+
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        picture = path.with_suffix(".png")
+        if not picture.is_file():
+            continue
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            name = str(content["figure"])
+        except (ValueError, KeyError, TypeError):
+            raise GratisError(
+                f"{path} is not a table of `gratis papers run`; remove it or run its figure again"
+            ) from None
+        known = FIGURES.get(name)
+        found.append(
+            GalleryFigure(
+                name=name,
+                title=known.description if known else "",
+                paper=PAPERS.get(name.split("-")[0], ""),
+                statement=STATEMENTS.get(name, ""),
+                table=content,
+                picture=picture.read_bytes(),
+            )
+        )
+    if not found:
+        raise GratisError(f"no figures in {folder}; make some with `gratis papers run all --output {folder}`")
+    page = render_gallery(found)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        partial = output.with_name(f".{output.name}.{os.getpid()}.partial")
+        partial.write_text(page, encoding="utf-8")
+        partial.replace(output)
+    except OSError as error:
+        raise GratisError(f"cannot write {output} ({error.strerror}); choose another --output") from None
+    claims = [claim for figure in found for claim in figure.table.get("claims", ())]
+    held = sum(bool(claim["holds"]) for claim in claims)
     emit(
-        {"figure": figure, "scale": scale, "claims": claims, "table": str(saved), "picture": str(picture)},
+        {"figures": [figure.name for figure in found], "claims": len(claims), "hold": held, "page": str(output)},
         as_json=as_json,
-        text="\n".join([table(["", "value", "claim"], rows), *result.notes, f"table {saved}, picture {picture}"]),
+        text=f"{len(found)} figures, {held} of {len(claims)} claims hold; open {output}",
     )

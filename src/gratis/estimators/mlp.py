@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -95,9 +96,11 @@ class DPMLPClassifier(PrivateClassifier, PrivateFit, BaseEstimator):
         )
         settings = plan.settings
         module = build_mlp(settings["widths"], seed=self.initial_seed)
-        event = plan.event if scale_plan is None else Composition((scale_plan.event, plan.event))
+        descent = plan.event
+        paid = () if scale_plan is None else (scale_plan.event,)
+        plan = replace(plan, budget=budget, event=Composition((*paid, descent)))
         release = Release(
-            event, budget, self._noise_source(), ledger=self._ledger(), dataset=self.dataset, plan=plan,
+            plan.event, budget, self._noise_source(), ledger=self._ledger(), dataset=self.dataset, plan=plan,
             selection=Selection.NONE, assumptions=assumed,
         )  # fmt: skip
         with release:
@@ -107,7 +110,7 @@ class DPMLPClassifier(PrivateClassifier, PrivateFit, BaseEstimator):
                 module,
                 torch.as_tensor(scaler.transform(rows), dtype=torch.float32),
                 torch.as_tensor(position),
-                event=plan.event,  # type: ignore[arg-type]
+                event=descent,  # type: ignore[arg-type]
                 clip_norm=settings["clip_norm"],
                 learning_rates=falling_rates(settings["mean_rate"], settings["steps"]),
                 noise=release.noise,

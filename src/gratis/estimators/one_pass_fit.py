@@ -44,10 +44,9 @@ class OnePassStages:
     plan: Plan
 
     @property
-    def event(self) -> Composition:
+    def event(self) -> Event:
         """All releases in order."""
-        plans: list[Event] = [plan.event for plan in (self.features, self.target) if plan is not None]
-        return Composition((*plans, self.one_pass))
+        return self.plan.event
 
 
 @lru_cache(maxsize=64)
@@ -77,12 +76,13 @@ def plan_one_pass(
     plan = _pass_plan(n_records, n_features + 1, Budget(mu=mu, neighbouring=relation))
     event = plan.event
     assert isinstance(event, OnePassIteration)
+    paid: list[Event] = [part.event for part in (features, target) if part is not None]
     return OnePassStages(
         features=features,
         target=target,
         one_pass=event,
         loss=OnePassLoss.SQUARED if regression else OnePassLoss.LOGISTIC,
-        plan=plan,
+        plan=replace(plan, budget=budget, event=Composition((*paid, event))),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Self
 
@@ -91,9 +92,9 @@ class _RandomFeaturesModel(PrivateFit, BaseEstimator):
             total += values.astype(np.float64) @ self.coef_[columns]
         return total
 
-    def _release(self, event: Any, plan: Plan, budget: Budget, assumptions: tuple[str, ...] = ()) -> Release:
+    def _release(self, plan: Plan, assumptions: tuple[str, ...] = ()) -> Release:
         return Release(
-            event, budget, self._noise_source(), ledger=self._ledger(), dataset=self.dataset, plan=plan,
+            plan.event, plan.budget, self._noise_source(), ledger=self._ledger(), dataset=self.dataset, plan=plan,
             selection=Selection.NONE, assumptions=assumptions,
         )  # fmt: skip
 
@@ -164,7 +165,8 @@ class DPRandomFeaturesRegressor(RegressorMixin, _RandomFeaturesModel):
         rest = Budget(mu=mu, neighbouring=budget.neighbouring)
         plan = _regression_plan(*rows.shape, feature_map.n_features, rest, self.features)
         settings = plan.settings
-        release = self._release(Composition((*(p.event for p in paid), plan.event)), plan, budget)
+        plan = replace(plan, budget=budget, event=Composition((*(p.event for p in paid), plan.event)))
+        release = self._release(plan)
         with release:
             if paid:
                 scaler = release_location_scale(rows, paid[0], noise=release.noise, impute=self.on_invalid == "impute")
@@ -254,7 +256,8 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
         rest = Budget(mu=mu, neighbouring=budget.neighbouring)
         plan = plan_feature_classifier(len(rows), base.n_features, len(classes), rest, centre=bool(self.centre))
         settings = plan.settings
-        release = self._release(Composition((*(p.event for p in paid), plan.event)), plan, budget, assumed)
+        plan = replace(plan, budget=budget, event=Composition((*(p.event for p in paid), plan.event)))
+        release = self._release(plan, assumed)
         with release:
             scaler = self._filling(public[0] or Standardiser.identity(rows.shape[1]))
             if paid:

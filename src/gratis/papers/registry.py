@@ -91,10 +91,13 @@ class Figure:
 _HERE = "gratis.papers."
 _S0 = _HERE + "s0_random_features"
 FIGURES: dict[str, Figure] = {
+    "s0-fig1-left": Figure("MNIST: test accuracy against width", _HERE + "s0_mnist", "accuracy_against_width"),
+    "s0-fig1-right": Figure("MNIST: test accuracy against n", _HERE + "s0_mnist", "accuracy_against_records"),
     "s0-fig2-1": Figure("random features: test loss against p", _S0, "loss_against_width"),
     "s0-fig2-2": Figure("random features: test loss against T", _S0, "loss_against_steps"),
     "s0-fig2-3": Figure("random features: test loss against ηTp/d", _S0, "loss_against_scaled_time"),
     "s0-fig2-4": Figure("random features: heat map of clip norm and time", _S0, "clip_and_time"),
+    "s0-fig2-5": Figure("MNIST: heat map of clip norm and time", _HERE + "s0_mnist", "clip_and_time"),
     "s1-interp": Figure(
         "tangent kernel: λ_min and convergence against width", _HERE + "s1_interpolation", "interpolation"
     ),
@@ -103,6 +106,18 @@ FIGURES: dict[str, Figure] = {
         "reconstruction error against p/(nd), with pictures", _HERE + "s1_reconstruction", "reconstruction"
     ),
     "s1-ladder": Figure("noise that each composition theorem needs", _HERE + "s1_ladder", "composition_ladder"),
+    "s2-fig1": Figure("one pass: runs against the ODE", _HERE + "s2_trajectories", "runs_against_ode"),
+    "s2-fig2": Figure("one pass: scaling exponents, small β", _HERE + "s2_scaling", "exponents_of_flat_spectra"),
+    "s2-fig3": Figure("one pass: scaling exponents, large β", _HERE + "s2_scaling", "exponents_of_steep_spectra"),
+    "s2-fig4": Figure("one pass: heat map of rate and clip, synthetic rows", _HERE + "s2_heat_maps", "synthetic_map"),
+    "s2-fig5": Figure("one pass: heat map of rate and clip, MNIST 1 against 7", _HERE + "s2_heat_maps", "digits_map"),
+    "s2-fig6": Figure("one pass: heat map of rate and clip, California", _HERE + "s2_heat_maps", "housing_map"),
+    "s2-fig7": Figure(
+        "one pass: schedules against the budget, synthetic rows", _HERE + "s2_schedules", "schedules_on_synthetic_rows"
+    ),
+    "s2-fig8": Figure(
+        "one pass: schedules against the budget, MNIST and California", _HERE + "s2_schedules", "schedules_on_tables"
+    ),
     "s3-fig1": Figure("KL loss against epochs", _HERE + "s3_divergence", "divergence_against_epochs"),
     "s3-fig2": Figure("KL loss against depth and width", _HERE + "s3_divergence", "divergence_against_shape"),
     "s3-tab1": Figure("gradient norms of four initializations", _HERE + "s3_initialization", "table_one"),

@@ -1,0 +1,93 @@
+"""What each paper says about its figure, in our words: the gallery puts it beside what was measured here."""
+
+from __future__ import annotations
+
+__all__ = ["PAPERS", "STATEMENTS"]
+
+PAPERS = {
+    "s0": "Bombari and Mondelli, Privacy for free in the overparameterized regime, PNAS 2025",
+    "s1": "Mondelli, Trustworthy machine learning through the lens of high-dimensional probability, lecture notes",
+    "s2": "High-dimensional private linear regression with optimal rates",
+    "s3": "Ye, Zhu, Liu, Shokri and Cevher, Initialization matters",
+    "s4": "Li et al., When does differentially private learning not suffer in high dimensions?",
+}
+
+STATEMENTS = {
+    "s0-fig1-left": (
+        "Two-layer ReLU networks on MNIST, n = 50,000: the accuracy of DP-GD rises with the width and then stays: "
+        "about .925 at ε = 4, .908 at ε = 2, .888 at ε = 1. More parameters do not hurt."
+    ),
+    "s0-fig1-right": (
+        "At width 1000 the gap between DP-GD and GD shrinks as n grows; at ε = 4 about .47, .625, .84, .875 for n "
+        "= 500, 1000, 5000, 10,000."
+    ),
+    "s0-fig2-1": (
+        "The minimum-norm solution θ* peaks where p is near n. Private random features have no peak: their loss "
+        "falls with p and settles near .44, close to θ*."
+    ),
+    "s0-fig2-2": "For each width one number of iterations is best, and it falls as p grows.",
+    "s0-fig2-3": "Plotted against ηTp/d the curves of all widths fall on each other.",
+    "s0-fig2-4": (
+        "In the plane of clip norm and time: long training with a large clip fails, short training with a small "
+        "clip does not move, a large clip fails at any time, a small clip with long training is as good as the "
+        "centre."
+    ),
+    "s0-fig2-5": "The same four regions for a two-layer network on MNIST, width 1000, ε = 1.",
+    "s1-interp": (
+        "With a few times more parameters than samples the tangent kernel's least eigenvalue is positive, and "
+        "gradient descent fits the labels at a geometric rate."
+    ),
+    "s1-robust": (
+        "Random features stay sensitive however many there are; tangent features with an even activation become "
+        "less sensitive like p^(−1/2)."
+    ),
+    "s1-recon": (
+        "From the trained parameters of a random-features model the training samples can be reconstructed once p "
+        "is well above n·d."
+    ),
+    "s1-ladder": "Each better composition theorem asks for less noise: naive, advanced, moments, zCDP, exact.",
+    "s1-stairs": (
+        "Kernel regression learns one degree after another: between d^ℓ and d^(ℓ+1) samples its error rests on a "
+        "plateau."
+    ),
+    "s2-fig1": (
+        "The risk of a run follows a deterministic ODE, with a distance that falls like n^(−1/2), for α = 0, ½ "
+        "and different covariances; for α = 0 the last step adds a known amount."
+    ),
+    "s2-fig2": (
+        "Small β: the fitted exponents agree with Theorem 4 at both privacy levels, and grow with α and with q = "
+        "2 − β − δ′."
+    ),
+    "s2-fig3": (
+        "Large β and strong privacy: the exponents agree with Theorem 4 for α large enough, and stop growing "
+        "beyond some α. A better fit at small values is expected from simulations at smaller γ."
+    ),
+    "s2-fig4": (
+        "Synthetic data: results worsen if the clip level c exceeds a constant or if η₀c is too large; the lowest "
+        "risks lie parallel to the line η₀c = const."
+    ),
+    "s2-fig5": "MNIST, 1 against 7: the same picture as on synthetic data.",
+    "s2-fig6": "California housing: the same picture as on synthetic data (seeds that became unstable were left out).",
+    "s2-fig7": (
+        "Output perturbation wins where the budget is small; larger α only where it is large. The harmonic "
+        "schedule is the best for small and large budgets on isotropic data; on other covariances it is the best "
+        "for small budgets and on a par with the polynomial ones for large."
+    ),
+    "s2-fig8": "On MNIST and California housing the harmonic schedule remains optimal.",
+    "s3-fig1": (
+        "The KL loss grows linearly at first, faster later, and is far smaller early on under LeCun's and "
+        "Xavier's initialization than under He's and the tangent kernel's."
+    ),
+    "s3-fig2": (
+        "Width always worsens the KL loss. At 20 epochs depth improves it under LeCun and Xavier beyond some "
+        "depth, and worsens it under He."
+    ),
+    "s3-tab1": "Closed forms of the expected gradient norm for four initializations (Lemma C.3, Table 1).",
+    "s4-fig1": (
+        "The loss of the private geometric median grows with the dimension for A = I and stays flat where A decays."
+    ),
+    "s4-fig2": (
+        "Gradients of fine-tuning decay like a power of the index (about k^(−0.6)); training in the subspace of "
+        "the leading directions recovers the accuracy."
+    ),
+}
