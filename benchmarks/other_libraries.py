@@ -1,4 +1,4 @@
-"""diffprivlib's regressors on the same tables, splits and ε, with scales and bounds that nobody has: those of the private rows.
+"""diffprivlib on the same tables, splits and ε, with scales and bounds that nobody has: those of the private rows.
 
     GRATIS_DATA=... python benchmarks/other_libraries.py --python /path/to/venv/bin/python [--seeds 10]
 
