@@ -168,7 +168,7 @@ def _check_ledger(ledger: Path | None, budget: str | None, console: Any) -> None
     if lost:
         console.print(
             f"{len(lost)} earlier run(s) reserved from {budget!r} and never finished (killed or failed): what they "
-            f"reserved stays spent; see `gratis ledger status`.",
+            f"reserved stays spent; see `gratis ledger show`.",
             highlight=False,
             soft_wrap=True,
         )

@@ -152,6 +152,7 @@ class TableJob:
             "alternatives": {
                 name: found.to_json() for name, found in (self.choice.predictions if self.choice else {}).items()
             },
+            "held_out": self.held_out,
             "held_out_score": None if score is None else score.estimate.to_json(),
             "held_out_certificate": None if score is None else score.certificate.to_json(),
         }

@@ -1,0 +1,102 @@
+"""The documentation says what is true of the program: pages exist, commands parse, Python compiles."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from gratis.cli.program import app, run
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+CONFIGURATION = ROOT / "mkdocs.yml"
+PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md")]) if CONFIGURATION.is_file() else []
+FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+pytestmark = pytest.mark.skipif(not PAGES, reason="the documentation is not part of this installation")
+
+
+def blocks(page: Path, *languages: str) -> Iterator[str]:
+    for language, text in FENCE.findall(page.read_text(encoding="utf-8")):
+        if language.strip() in languages:
+            yield text
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The words after `gratis` of every command shown: all lines of shell blocks, those after $ in console blocks."""
+    for text in blocks(page, "", "bash", "sh", "console"):
+        for line in re.sub(r"\\\n\s*", " ", text).split("\n"):
+            for part in line.removeprefix("$ ").split(" && "):
+                if part.startswith("gratis ") and "…" not in part:
+                    words = shlex.split(part, comments=True)
+                    end = next((i for i, word in enumerate(words) if word in (">", "|")), len(words))
+                    yield words[1:end]
+
+
+def resolved(words: list[str]) -> tuple[list[str], Any]:
+    """Find the command that the words call, and parse its arguments without running it."""
+    command: Any = typer.main.get_command(app)
+    path: list[str] = []
+    while hasattr(command, "resolve_command"):
+        context = typer.Context(command, info_name="gratis")
+        name, command, words = command.resolve_command(context, words)
+        path.append(name)
+    return path, command.make_context(path[-1], list(words))
+
+
+def nav_pages(entry: Any) -> Iterator[str]:
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for inner in entry.values() if isinstance(entry, dict) else entry:
+            yield from nav_pages(inner)
+
+
+def test_every_page_is_in_the_navigation_and_exists() -> None:
+    yaml = pytest.importorskip("yaml")
+    listed = list(nav_pages(yaml.safe_load(CONFIGURATION.read_text(encoding="utf-8"))["nav"]))
+    assert len(set(listed)) == len(listed)
+    there = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    assert set(listed) == there, "add new pages to the nav of mkdocs.yml"
+
+
+def test_commands_that_are_shown_can_be_typed() -> None:
+    shown = [(page, words) for page in PAGES for words in commands(page)]
+    assert len(shown) > 40
+    seen = set()
+    for page, words in shown:
+        try:
+            path, _ = resolved(words)
+        except Exception as error:
+            message = getattr(error, "format_message", lambda error=error: str(error))()
+            pytest.fail(f"{page.name}: gratis {shlex.join(words)}: {message}")
+        seen.add(tuple(path))
+    assert {("fit",), ("compare",), ("schema",), ("audit", "model"), ("audit", "estimator")} <= seen
+
+
+@pytest.mark.parametrize(
+    "wrong", ["fit t.csv --target y", "fit t.csv --epsilom 1", "ledger status l", "plan quadratic"]
+)
+def test_a_wrong_command_would_be_noticed(wrong: str) -> None:
+    with pytest.raises(Exception) as caught:
+        resolved(shlex.split(wrong))
+    assert hasattr(caught.value, "format_message")
+
+
+def test_help_of_every_command_that_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    for path in sorted({tuple(resolved(words)[0]) for page in PAGES for words in commands(page)}):
+        assert run([*path, "--help"]) == 0
+        assert "Usage: gratis " + " ".join(path) in capsys.readouterr().out
+
+
+def test_python_that_is_shown_compiles() -> None:
+    found = [(page, text) for page in PAGES for text in blocks(page, "python")]
+    assert len(found) > 15
+    for page, text in found:
+        compile(text, str(page), "exec")
