@@ -20,6 +20,7 @@ from gratis import Budget, Ledger, load_model
 from gratis.accounting import verify_certificate
 from gratis.cli.program import run
 from gratis.specs.certificates import Certificate
+from gratis.specs.errors import LedgerError
 
 BUDGET = ["--epsilon", "4", "--delta", "1e-3"]
 QUICK = ["--no-audit", "--model", "linear"]
@@ -212,6 +213,40 @@ def test_kill_during_training_leaves_the_budget_spent_and_no_model(
     assert "never finished" in said
     assert "left no model" in said
     assert ledger.status("people").reservations == 1
+
+
+def test_a_ledger_that_fails_after_training_leaves_the_mark(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger.create(tmp_path / "l", {"people": Budget(epsilon=9.0, delta=1e-3)})
+
+    def broken(*_: object) -> None:
+        raise LedgerError("the disk is full")
+
+    monkeypatch.setattr(Ledger, "commit", broken)
+    command = ["fit", str(folder / "t.csv"), "--target", "y", "--hash", "2", *BUDGET, *QUICK]
+    where = ["--output", str(tmp_path / "out"), "--ledger", str(tmp_path / "l"), "--budget", "people"]
+    assert run([*command, *where]) == 2
+    assert ledger.status("people").reservations == 1
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["unfinished.json"]
+
+
+def test_the_audit_is_in_the_report_and_its_alarm_is_the_exit_code(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gratis.cli import worst_case
+
+    def audited(*arguments: object, **choices: object) -> object:
+        return audit(*arguments, **choices | {"runs": 60, "confidence": 0.95})
+
+    audit = worst_case.audit_full_batch
+    monkeypatch.setattr(worst_case, "audit_full_batch", audited)
+    exact = worst_case.descend
+    # A trainer that forgets most of its noise must be found out.
+    monkeypatch.setattr(worst_case, "descend", lambda *a, **k: exact(*a, **k | {"mu": 20 * k["mu"]}))
+    command = ["fit", str(folder / "t.csv"), "--target", "y", "--hash", "2", *BUDGET, "--model", "linear"]
+    assert run([*command, "--output", str(tmp_path / "out")]) == 3
+    assert "ALARM" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_compare_and_schema(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,6 +74,15 @@ def test_a_missing_target_is_refused_before_anything_is_spent(people: Path) -> N
         rows(people, SCHEMA, target="age").validate()
 
 
+def test_broken_text_is_refused_before_anything_is_spent(tmp_path: Path) -> None:
+    broken = pa.Array.from_buffers(pa.string(), 2, pa.array([b"ab", b"\xff\xfe"], pa.binary()).buffers())
+    pa.parquet.write_table(pa.table({"c": broken, "y": [1.0, 2.0]}), tmp_path / "t.parquet")
+    table = open_table(tmp_path / "t.parquet")
+    stream = EncodedRows(table, TableSchema.of(table, target="y", buckets=4), Column(name="y", kind=Kind.NUMERIC), 2)
+    with pytest.raises(GratisError, match="UTF-8"):
+        stream.validate()
+
+
 def test_every_format_is_encoded_alike(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     columns = {"a": rng.normal(size=500), "c": rng.choice(["x", "y", "z"], 500), "y": rng.integers(0, 3, 500)}

@@ -202,3 +202,14 @@ def test_nothing_private_is_kept() -> None:
     assert fitted == public
     arrays = [model.fit_.parameters, model.fit_.spectrum, model.fit_.features.centre]
     assert all(len(a) <= D + 1 for a in arrays)
+
+
+def test_no_message_quotes_a_private_cell() -> None:
+    words = np.array([["1.0", "HIV positive"], ["2.0", "3.0"]], dtype=object)
+    for model in (DPLinearRegression(), DPLinearRegression(on_invalid="impute"), DPLogisticRegression()):
+        with pytest.raises(GratisError) as refused:
+            model.fit(words, [0.0, 1.0])
+        assert "HIV" not in str(refused.value)
+    with pytest.raises(GratisError) as refused:
+        DPLinearRegression().fit([[1.0], [2.0]], ["HIV positive", "1.0"])
+    assert "HIV" not in str(refused.value)

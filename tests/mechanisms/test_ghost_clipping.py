@@ -274,24 +274,41 @@ class Wrapped(nn.Module):
 
 
 @pytest.mark.parametrize("make", [NETWORKS["embedding"][0], Positioned, Wrapped])
-def test_labels_and_tokens_out_of_range_add_nothing(make) -> None:
+def test_labels_out_of_range_add_nothing_and_tokens_count_as_the_first(make) -> None:
     _, inputs, targets = build("embedding")
     module = make()
     gradient = ClippedGradientSum(module, clip_norm=0.5)
-    others = np.arange(2, 12)
-    expected = gradient(inputs, targets, others)
+    inputs[0, 3] = 0
+    expected = gradient(inputs, targets, np.delete(np.arange(12), 1))
     inputs[0, 3], targets[1] = 99, 17
     np.testing.assert_allclose(gradient(inputs, targets), expected, atol=1e-6)
 
 
-def test_one_token_a_record_spoils_that_record_alone() -> None:
-    module = nn.Sequential(nn.Embedding(4, 6), nn.Linear(6, 3))
-    inputs, targets = torch.arange(4), torch.arange(4) % 3
-    gradient = ClippedGradientSum(module, clip_norm=0.5)
+@pytest.mark.parametrize("layout", ["records", "flat", "transposed"])
+def test_an_index_out_of_range_touches_its_own_record_alone(layout: str) -> None:
+    """A frozen table may be read in any layout, also one in which the position looks like a record."""
+
+    class Reader(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(10, 4)
+            self.table.weight.requires_grad_(False)
+            self.head = nn.Linear(4 * 6, 3)
+
+        def forward(self, x):
+            if layout == "flat":
+                read = self.table(x.reshape(-1)).reshape(len(x), 6, 4)
+            else:
+                read = self.table(x) if layout == "records" else self.table(x.T).permute(1, 0, 2)
+            return self.head(read.reshape(len(x), -1))
+
+    torch.manual_seed(0)
+    gradient = ClippedGradientSum(Reader(), clip_norm=1.0)
+    inputs, targets = torch.randint(10, (6, 6)), torch.randint(3, (6,))
     gradient.check(inputs, targets)
-    expected = gradient(inputs, targets, np.arange(1, 4))
-    inputs[0] = -7
-    np.testing.assert_allclose(gradient(inputs, targets), expected, atol=1e-6)
+    before = gradient(inputs, targets)
+    inputs[0] = 99
+    assert 1e-3 < np.linalg.norm(gradient(inputs, targets) - before) <= 2 * (1 + 1e-6)
 
 
 def test_an_infinitely_good_loss_adds_nothing() -> None:
@@ -450,3 +467,38 @@ def test_frozen_parameters_get_no_gradient() -> None:
     assert gradient.size == 5 + 18
     gradient.check(torch.zeros(4, 6), torch.zeros(4, dtype=torch.long))
     assert not module[0].weight.requires_grad
+
+
+def test_adding_behind_gives_the_same_bits_in_the_same_order() -> None:
+    """Float64 sums depend on their order: the second thread must keep it, and finish before the sum is read."""
+    generator = torch.Generator().manual_seed(0)
+    parts = [torch.randn(20_000, generator=generator) * 10.0**k for k in (8, -8, 0, 8, -8, 3)]
+    now, behind = np.zeros(20_000), np.zeros(20_000)
+    for part in parts:
+        layer_rules.add_now(now, part)
+    with layer_rules.AddingBehind() as add:
+        for part in parts:
+            add(behind, part)
+    assert np.array_equal(now, behind)
+    backwards = np.zeros(20_000)
+    for part in reversed(parts):
+        layer_rules.add_now(backwards, part)
+    assert not np.array_equal(now, backwards)  # negative control: another order shows
+
+
+def test_a_failed_addition_is_not_lost() -> None:
+    with pytest.raises(ValueError), layer_rules.AddingBehind() as add:
+        add(np.zeros(3), torch.zeros(4))
+
+
+def test_two_threads_bound_every_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with one thread: the sum of one record's clipped gradient has norm C."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))
+    X, y = np.random.default_rng(0).standard_normal((40, 5)).astype(np.float32), np.arange(40) % 3
+    gradient = ClippedGradientSum(module, clip_norm=1e-3, micro_batch=7)
+    whole = gradient(X, y)
+    singles = np.array([gradient(X[i : i + 1], y[i : i + 1]) for i in range(40)])
+    np.testing.assert_allclose(whole, singles.sum(axis=0), atol=1e-8)
+    np.testing.assert_allclose(np.linalg.norm(singles, axis=1), 1e-3, rtol=1e-5)

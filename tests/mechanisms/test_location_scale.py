@@ -6,6 +6,7 @@ import pytest
 from gratis.mechanisms.location_scale import (
     Standardiser,
     _Block,
+    _top,
     plan_standardisation,
     release_location_scale,
 )
@@ -105,6 +106,28 @@ def test_rare_indicator_columns_keep_their_ones():
     assert (np.abs(Z).max(axis=0) < 20).all()
 
 
+def test_long_runs_do_not_carry_empty_bins_along():
+    counts = np.zeros((1, 40))
+    counts[0, [10, 11]] = [5000.0, 70.0]
+    assert _top(counts, 10.0).tolist() == [11]
+    counts[0, [12, 13, 14]] = 13.0  # one or two stay below 2√m deviations, three do not
+    assert _top(counts, 10.0).tolist() == [14]
+    counts[0, 30] = 50.0
+    assert _top(counts, 10.0).tolist() == [30]
+    assert _top(counts, 10.0, far=5.5).tolist() == [14]
+
+
+def test_the_mean_of_few_records_is_taken_in_a_narrower_window():
+    rng = np.random.default_rng(8)
+    y = np.concatenate([rng.normal(size=990), np.full(10, 6.0)])[:, None]
+    errors = []
+    for seed in range(40):
+        plan = plan_standardisation(1000, 1, mu=0.15, neighbouring=Neighbouring.REPLACE_ONE, headroom=4.0)
+        errors.append(release_location_scale(y, plan, noise=NoiseSource.insecure(seed)).centre[0] - y.mean())
+    noise_of_whole_window = plan.events[3].noise_std * 4.0  # and more where the window is wider
+    assert np.sqrt(np.mean(np.square(errors))) < 0.7 * noise_of_whole_window
+
+
 def test_degenerate_columns_do_not_fail():
     X = np.column_stack([np.zeros(300), np.full(300, 7.0), np.full(300, np.nan), np.full(300, 1e308)])
     for part in (X, X[:, :2], X[:, 3:], X[:1, :2]):
@@ -140,6 +163,8 @@ def test_a_stream_gives_what_an_array_gives():
     plan = plan_standardisation(*X.shape, mu=2.0, neighbouring=Neighbouring.ZERO_OUT)
     whole = release_location_scale(X, plan, noise=NoiseSource.insecure(0))
     pieces = np.array_split(X, 37)
+    block = _Block(lambda: iter(pieces), 3, pooled=False)
+    assert [len(chunk) for chunk in block._chunks()] == [4096, 4096, 10_001 - 8192]  # what the rounding bound counts on
     streamed = release_location_scale(lambda: iter(pieces), plan, noise=NoiseSource.insecure(0))
     for name in ("centre", "scale", "window"):
         np.testing.assert_array_equal(getattr(whole, name), getattr(streamed, name))

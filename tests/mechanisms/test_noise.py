@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gratis.mechanisms.noise import GRID_BITS, NoiseSource, noise_source, snap
+from gratis.mechanisms.noise import GRID_BITS, Deferred, NoiseSource, noise_source, snap
 from gratis.specs.errors import GratisError
 
 
@@ -97,3 +97,31 @@ def test_snap_is_harmless_at_every_scale(std: float) -> None:
 
 def test_zero_noise_is_exact() -> None:
     assert np.array_equal(NoiseSource.insecure(1).release([1.5, 2.5], 0.0), [1.5, 2.5])
+
+
+def test_deferred_values_meet_the_same_noise_once() -> None:
+    values = np.linspace(-1, 1, 1000)
+    late = Deferred(lambda: values, values.shape)
+    plain, overlapped = NoiseSource.insecure(4), NoiseSource.insecure(4)
+    first, second = overlapped.release(late, 0.5), overlapped.release(late, 0.5)
+    assert np.array_equal(first, plain.release(values, 0.5))
+    assert np.array_equal(second, plain.release(values, 0.5))
+    assert not np.array_equal(first, second)
+
+
+def test_a_failing_computation_does_not_bring_its_noise_back() -> None:
+    def fail() -> np.ndarray:
+        raise ValueError("no values")
+
+    source, reference = NoiseSource.insecure(4), NoiseSource.insecure(4)
+    with pytest.raises(ValueError, match="no values"):
+        source.release(Deferred(fail, (5,)), 1.0)
+    reference.normal(1.0, 5)
+    assert np.array_equal(source.normal(1.0, 5), reference.normal(1.0, 5))
+
+
+def test_deferred_release_in_a_forked_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, here = NoiseSource.secure(), os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: here + 1)
+    with pytest.raises(GratisError, match="forked"):
+        source.release(Deferred(lambda: np.zeros(2), (2,)), 1.0)

@@ -6,6 +6,7 @@ import pytest
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.second_moments import (
     Preconditioner,
+    cleaned_eigenvalues,
     clipped_second_moments,
     release_second_moments,
     second_moment_event,
@@ -73,6 +74,28 @@ def test_whitens_when_noise_is_small_and_maps_parameters_back():
     phi = rng.standard_normal((3, 2))
     np.testing.assert_allclose(X @ found.restore(phi), Z @ phi, atol=1e-9)
     assert 1 <= found.effective_dimension <= 3
+
+
+def test_cleaned_eigenvalues_are_the_true_moments_along_the_noisy_eigenvectors():
+    rng = np.random.default_rng(4)
+    truth, size, spread = np.concatenate([[60.0, 40.0, 20.0], np.full(97, 0.3)]), 100, 5.0
+    error = {"noisy": 0.0, "cleaned": 0.0}
+    for _ in range(10):
+        turned = np.linalg.qr(rng.standard_normal((size, size)))[0]
+        matrix = (turned * truth) @ turned.T
+        drawn = rng.standard_normal((size, size)) * spread / np.sqrt(size / 2)
+        noisy, vectors = np.linalg.eigh(matrix + (drawn + drawn.T) / 2)
+        along = np.einsum("ji,jk,ki->i", vectors, matrix, vectors)
+        error["noisy"] += np.abs(np.maximum(noisy, 0) - along).sum()
+        error["cleaned"] += np.abs(cleaned_eigenvalues(noisy, spread) - along).sum()
+    assert error["cleaned"] < 0.3 * error["noisy"]
+    np.testing.assert_allclose(cleaned_eigenvalues(truth, 0.0), np.sort(truth))
+
+
+def test_noise_alone_is_not_taken_for_directions():
+    X = np.full((500, 60), 1e-3)
+    found, _ = release_second_moments(X, mu=0.05, neighbouring=Neighbouring.ZERO_OUT, noise=NoiseSource.insecure(3))
+    assert found.effective_dimension < 6  # about 16 before the eigenvalues were cleaned
 
 
 def test_degenerate_tables_do_not_fail():

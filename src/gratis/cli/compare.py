@@ -1,4 +1,4 @@
-"""`gratis compare`: models and budgets in one table, before choosing; from public sizes alone."""
+"""`gratis compare`: models and budgets in one table, from sizes alone (those of a file count as public)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from gratis.cli.output import JSON_OPTION, emit, table
-from gratis.specs.errors import GratisError, LedgerError
+from gratis.specs.errors import BudgetExceededError, GratisError
 
 __all__ = ["fit"]
 
@@ -42,7 +42,7 @@ def fit(
     output: Path = typer.Option(Path("gratis-fit"), help="Folder for model.gratis, certificate.json, report.html."),
     force: bool = typer.Option(False, "--force", help="Overwrite a model that is there already."),
     memory: float = typer.Option(4.0, help="Gigabytes; a larger fit is done in one pass over the file."),
-    audit: bool = typer.Option(True, help="Attack the training on worst-case neighbours and put it in the report."),
+    audit: bool = typer.Option(True, help="For linear and logistic: attack the descent on worst-case neighbours."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Stop after the plan: nothing is spent or written."),
     as_json: bool = JSON_OPTION,
 ) -> None:
@@ -79,12 +79,13 @@ def fit(
     with console.status("checking that every cell can be read"):
         job.check()
     mark = output / _MARK
+    earlier = mark.read_bytes() if mark.exists() else None
     mark.write_text(json.dumps({"budget": asked.describe(), "file": file.name, "ledger": budget, "time": time.ctime()}))
     try:
         with console.status("training"):
             done = job.run(ledger=None if ledger is None else str(ledger), dataset=budget, progress=not as_json)
-    except LedgerError:
-        mark.unlink(missing_ok=True)  # the ledger refused, so nothing was spent
+    except BudgetExceededError:  # the ledger refused to reserve: nothing was spent
+        _restore(mark, earlier)
         raise
     context, certificate = done.context, done.estimator.certificate_
     problems = verify_certificate(certificate)
@@ -121,7 +122,7 @@ def fit(
             "audit": context.get("audit"),
         },
         as_json=as_json,
-        text=_last_words(output, certificate, context, job.held_out),
+        text=_last_words(output, certificate, context, job.held_out, problems),
     )
     if problems or (context.get("audit") or {}).get("alarm"):
         raise typer.Exit(3)
@@ -199,6 +200,14 @@ def _prepare(output: Path, force: bool, console: Any) -> None:
         shutil.rmtree(left, ignore_errors=True)
 
 
+def _restore(mark: Path, earlier: bytes | None) -> None:
+    """Leave the mark of a run that was stopped before this one, and none of this one."""
+    if earlier is None:
+        mark.unlink(missing_ok=True)
+    else:
+        mark.write_bytes(earlier)
+
+
 def _curve(job: Any) -> list[dict[str, float]]:
     from gratis.estimators.model_choice import predict_quality
     from gratis.specs.budget import Budget
@@ -219,10 +228,10 @@ def _audited(estimator: Any) -> dict[str, Any] | None:
 
     event = estimator.plan_.event
     leaves = event.leaves() if isinstance(event, Composition) else (event,)
-    descents = [leaf for leaf in leaves if isinstance(leaf, FullBatchDescent)]
-    if len(descents) != 1:
+    # Features and networks have trainers of their own, and a pass its own audit: `gratis audit` runs those.
+    if not hasattr(estimator, "fit_") or not any(isinstance(leaf, FullBatchDescent) for leaf in leaves):
         return None
-    found = audit_full_batch(estimator.plan_, runs=_AUDIT_RUNS)
+    found = audit_full_batch(estimator.plan_, runs=_AUDIT_RUNS, delta=estimator.delta)
     return {
         **found.to_json(),
         "words": f"{found.mu.samples} trainings of the descent stage on two worst-case neighbours, the best test known "
@@ -230,8 +239,10 @@ def _audited(estimator: Any) -> dict[str, Any] | None:
     }
 
 
-def _last_words(output: Path, certificate: Any, context: dict[str, Any], held_out: float) -> str:
+def _last_words(output: Path, certificate: Any, context: dict[str, Any], held_out: float, problems: list[str]) -> str:
     guarantee = certificate.guarantee
+    if problems:
+        return f"the certificate DOES NOT verify: {problems[0]}"
     lines = [
         f"proved: ({guarantee['epsilon']:.4g}, {guarantee['delta']:g})-DP under {certificate.neighbouring}, "
         f"certificate verified: {output / 'certificate.json'}"

@@ -262,8 +262,14 @@ class EncodedRows:
     def batches(self) -> Iterator[tuple[Array, Array]]:
         """Yield (X, y) in stored order."""
         for batch in self._read():
-            X, y = self._schema.matrix(batch), self._targets(batch.column(self._target.name))
-            yield X, y
+            yield self._encoded(batch)
+
+    def _encoded(self, batch: Any) -> tuple[Array, Array]:
+        try:
+            return self._schema.matrix(batch), self._targets(batch.column(self._target.name))
+        except (pa.ArrowException, UnicodeDecodeError):
+            # Parquet does not check that text is text. Arrow's own message may quote a cell.
+            raise GratisError("the file holds text that cannot be read (it must be UTF-8)") from None
 
     def arrays(self) -> tuple[Array, Array]:
         """Return all rows at once."""
@@ -289,7 +295,7 @@ class EncodedRows:
                     raise GratisError(
                         f"the numeric column {column.name!r} holds text; correct it, or declare another kind"
                     )
-            if not np.isfinite(self._targets(batch.column(self._target.name))).all():
+            if not np.isfinite(self._encoded(batch)[1]).all():
                 raise GratisError(
                     f"the target {self._target.name!r} is missing, infinite or no declared class in some rows"
                 )
@@ -332,9 +338,11 @@ def distinct_values(table: Table, name: str, limit: int) -> tuple[str, ...] | No
 
     They are read from the rows: whoever uses them assumes that they are public.
     """
-    found: set[str] = set()
+    found: set[Any] = set()
     for batch in table.batches([name], 2**16):
-        found.update(value for value in pc.unique(_as_text(batch.column(name))).to_pylist() if value is not None)
+        found.update(
+            value for value in pc.unique(_as_text(batch.column(name))).to_pylist() if value not in (None, "nan")
+        )
         if len(found) > limit:
             return None
     try:

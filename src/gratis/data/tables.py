@@ -112,6 +112,8 @@ class CSVTable(Table):
             return pa.csv.open_csv(
                 self.path,
                 read_options=pa.csv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
+                # Otherwise how a row is cut would depend on the length of the rows before it.
+                parse_options=pa.csv.ParseOptions(newlines_in_values=True),
                 convert_options=pa.csv.ConvertOptions(
                     include_columns=columns,
                     column_types={name: pa.string() for name in columns or ()},

@@ -97,7 +97,7 @@ def _from_sums(noisy: NDArray[np.float64], noise_std: float, rows: int) -> tuple
 
 
 def _hits(estimator: Any, X: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
-    usable = np.isfinite(y)
+    usable = (y >= 0) & (y < len(estimator.classes_))
     answer = np.asarray(estimator.classes_)[np.where(usable, y, 0).astype(np.int64)]
     return np.asarray(usable & (np.asarray(estimator.predict(X)) == answer), dtype=np.float64)[:, None]
 

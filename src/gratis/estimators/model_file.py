@@ -37,7 +37,7 @@ __all__ = ["FORMAT", "SavedModel", "load_model", "save_model"]
 FORMAT = "gratis-model/1"
 # Paths of this machine, seeds of noise and objects that are already part of the arrays stay outside.
 _NOT_KEPT = {"ledger", "dataset", "noise_seed", "insecure_reproducible", "public", "classes", "progress"}
-_LARGEST_MEMBER = 2**34
+_LARGEST, _LARGEST_HEAD = 2**34, 2**24
 
 Arrays = dict[str, NDArray[Any]]
 _ESTIMATORS: dict[str, type] = {
@@ -94,16 +94,22 @@ def save_model(path: str | os.PathLike[str], estimator: Any, context: Mapping[st
 
 
 def load_model(path: str | os.PathLike[str]) -> SavedModel:
-    """Read a model file; anything missing, changed or unknown is refused."""
+    """Read a model file; anything missing, damaged or unknown is refused.
+
+    The sums in it detect damage, not forgery: whoever can write the file can write another certificate into it. What
+    `verify_certificate` proves is that the certificate follows from its events.
+    """
     if not Path(path).is_file():
         raise GratisError(f"there is no model file {os.fspath(path)!r}")
     refusal = GratisError(f"{os.fspath(path)!r} is not a model file of Gratis, or it is damaged")
     try:
         with zipfile.ZipFile(path) as file:
-            if any(info.file_size > _LARGEST_MEMBER for info in file.infolist()):
+            sizes = {info.filename: info.file_size for info in file.infolist()}
+            if sum(sizes.values()) > _LARGEST or sizes["model.json"] > _LARGEST_HEAD:
                 raise refusal
             head = json.loads(file.read("model.json"))
-            if head.get("format") != FORMAT:
+            listed = {"model.json", *head["sha256"]}
+            if head.get("format") != FORMAT or set(sizes) != listed or not all(map(_is_known, head["sha256"])):
                 raise refusal
             members = {name: file.read(name) for name in head["sha256"]}
         if any(hashlib.sha256(members[name]).hexdigest() != digest for name, digest in head["sha256"].items()):
@@ -113,9 +119,16 @@ def load_model(path: str | os.PathLike[str]) -> SavedModel:
             for name, content in members.items()
             if name.startswith("arrays/")
         }
+        if set(head["parameters"]) & _NOT_KEPT:
+            raise refusal
         estimator = _ESTIMATORS[head["estimator"]](**head["parameters"])
         estimator.n_features_in_ = int(head["n_features_in"])
         estimator.certificate_ = Certificate.from_json(json.loads(members["certificate.json"]))
+        budget = estimator.certificate_.budget
+        if (budget.epsilon, budget.delta, str(budget.neighbouring)) != (
+            estimator.epsilon, estimator.delta, estimator.neighbouring,
+        ):  # fmt: skip
+            raise refusal
         estimator.prediction_ = Prediction.from_json(head["prediction"])
         _restore(estimator, arrays, head["facts"])
         return SavedModel(estimator, dict(head["context"]))
@@ -125,12 +138,18 @@ def load_model(path: str | os.PathLike[str]) -> SavedModel:
         raise refusal from None
 
 
+def _is_known(name: str) -> bool:
+    return name == "certificate.json" or (name.startswith("arrays/") and name.endswith(".npy"))
+
+
 def _state(estimator: Any) -> tuple[Arrays, dict[str, Any]]:
     """Return what prediction needs: arrays, and facts for JSON."""
     arrays: Arrays = {}
     facts: dict[str, Any] = {}
     if hasattr(estimator, "classes_"):
-        arrays["classes"] = np.asarray(estimator.classes_)
+        classes = np.asarray(estimator.classes_)
+        # An array of objects could only be pickled; classes that are no plain type are saved by their text.
+        arrays["classes"] = classes.astype(str) if classes.dtype == object else classes
     if hasattr(estimator, "fit_"):
         arrays["parameters"] = estimator.fit_.parameters
         facts["features"] = _put_map(arrays, "features", estimator.fit_.features)

@@ -22,7 +22,20 @@ from gratis.specs.events import Event
 from gratis.specs.neighbouring import Neighbouring
 from gratis.specs.plans import Plan
 
-__all__ = ["PrivateFit", "Release"]
+__all__ = ["PrivateFit", "Release", "refuse_text"]
+
+
+def refuse_text(**tables: Any) -> None:
+    """Refuse text among numbers in our words: scikit-learn's message would quote the cell."""
+    for name, values in tables.items():
+        array = np.asarray(values)
+        if array.dtype.kind in "OUS" and array.ndim:
+            try:
+                array.astype(np.float64)
+            except ValueError:
+                raise GratisError(f"{name} must hold numbers only, but some of its entries are text") from None
+            except TypeError:
+                pass  # no numbers at all: validation says so without quoting
 
 
 class PrivateFit:
@@ -58,11 +71,11 @@ class PrivateFit:
     def _validated(self, X: ArrayLike, y: ArrayLike, **choices: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
         """Check rows and targets before anything is spent; with on_invalid="impute" features may be missing."""
         impute = self._choice("on_invalid", ("raise", "impute")) == "impute"
+        refuse_text(X=X, **({"y": y} if choices.get("y_numeric") else {}))
         rows, target = validate_data(
-            self, X, y, dtype=np.float64, ensure_min_samples=2, ensure_all_finite="allow-nan" if impute else True,
-            **choices,
-        )  # fmt: skip
-        return rows, np.asarray(target)
+            self, X, y, dtype=np.float64, ensure_min_samples=2, ensure_all_finite=not impute, **choices
+        )
+        return np.where(np.isfinite(rows), rows, np.nan) if impute else rows, np.asarray(target)
 
     def _filling(self, scaler: Standardiser) -> Standardiser:
         """The map, with the centre in the place of missing features if that was asked for."""

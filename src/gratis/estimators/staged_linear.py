@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from gratis.accounting import calibrate_mu
 from gratis.data.streaming import ArrayRows, RowStream
 from gratis.estimators.one_pass_fit import OnePassProgress, OnePassStages, fit_one_pass, plan_one_pass
-from gratis.estimators.private_fit import PrivateFit, Release
+from gratis.estimators.private_fit import PrivateFit, Release, refuse_text
 from gratis.estimators.scales import PublicScales
 from gratis.mechanisms.location_scale import Standardiser
 from gratis.simulation.twin import TwinChoice, twin_settings
@@ -52,6 +52,7 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
     on_invalid: str
 
     def _validated(self, X: ArrayLike, y: ArrayLike, **choices: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
+        refuse_text(X=X, **({"y": y} if choices.get("y_numeric") else {}))
         if self._choice("on_invalid", _ON_INVALID) == "raise":
             rows, target = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2, **choices)
             return rows, np.asarray(target).ravel()

@@ -258,6 +258,7 @@ def _opened(
         raise GratisError("there is no column left to learn from")
     stated = None if declared is None else declared.column(target)
     column, task, assumptions = _target(table, target, stated, task, classes, model)
+    assumptions += ("that cells can be read, and targets are present and of more than one value, is public",)
     if isinstance(table, CSVTable):
         assumptions += ("the types of columns, guessed from the first cells of the CSV file, are public",)
     return table, full, column, task, assumptions

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from gratis.mechanisms.layer_rules import RULES, DirectUse, Use, merged
+from gratis.mechanisms.layer_rules import RULES, Add, AddingBehind, DirectUse, Use, add_now, merged
 from gratis.specs.checks import check_count, check_positive
 from gratis.specs.errors import GratisError
 
@@ -107,7 +107,6 @@ class ClippedGradientSum:
         self._units = list(_units(module))
         self._visits: list[_Visit] | None = None
         self._anchor: Any = None
-        self._invalid: Any = None
 
     @property
     def size(self) -> int:
@@ -123,11 +122,13 @@ class ClippedGradientSum:
         """Return the flat clipped sum over all records, or over those listed in `rows`."""
         total = np.zeros(self.size)
         count = len(X) if rows is None else len(rows)
-        with self._frozen():
+        # With one thread for torch there is nobody to add behind its back.
+        behind = AddingBehind() if torch.get_num_threads() > 1 else nullcontext(add_now)
+        with self._frozen(), behind as add_part:
             for start in range(0, count, self.micro_batch):
                 part = slice(start, min(start + self.micro_batch, count))
                 chosen = part if rows is None else rows[part]
-                self._add_micro_batch(self._inputs(X[chosen]), _tensor(y[chosen]), total)
+                self._add_micro_batch(self._inputs(X[chosen]), _tensor(y[chosen]), total, add_part)
         return total
 
     def check(self, X: Any, y: Any) -> None:
@@ -220,15 +221,13 @@ class ClippedGradientSum:
                 parameter.requires_grad_(True)
 
     def _before_embedding(self, module: Any, arguments: tuple[Any, ...]) -> Any:
-        # An index outside the table must not raise, which would tell of a record: that record adds nothing.
+        # An index outside the table must not raise, which would tell of a record: it counts as index 0. Nothing
+        # more is needed, for the record stays clipped; to drop it one would have to know whose index it was, which a
+        # flattened or transposed index does not say.
         if not arguments:
             raise GratisError("an Embedding must be called with its index as a positional argument")
         index = arguments[0]
         outside = (index < 0) | (index >= module.num_embeddings)
-        if self._visits is not None:
-            # A table of positions is read without records; its indices are the same for all.
-            by_record = outside.ndim > 0 and len(outside) == len(self._invalid)
-            self._invalid |= outside.reshape(len(outside), -1).any(dim=1) if by_record else outside.any()
         return (index.masked_fill(outside, 0), *arguments[1:])
 
     def _after(self, module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
@@ -252,10 +251,9 @@ class ClippedGradientSum:
         )
         return tapped if isinstance(output, tuple) else tapped[0]
 
-    def _add_micro_batch(self, inputs: Any, targets: Any, total: NDArray[np.float64]) -> None:
+    def _add_micro_batch(self, inputs: Any, targets: Any, total: NDArray[np.float64], add_part: Add) -> None:
         count = len(inputs)
         self._visits, self._anchor = [], torch.zeros((), requires_grad=True)
-        self._invalid = torch.zeros(count, dtype=torch.bool)
         with torch.enable_grad():
             losses = self.loss(self.module(inputs), targets)
         visits, self._visits = self._visits, None
@@ -274,14 +272,14 @@ class ClippedGradientSum:
         norms = sum(use.squared_norms() for use in uses.values()).sqrt_()
         weights = torch.clamp(self.clip_norm / norms, max=1.0)
         # Weights that float32 cannot hold to full precision would not bound the record: it adds nothing.
-        bad = ~torch.isfinite(norms + losses.detach()) | ~(weights > _SMALLEST_WEIGHT) | self._invalid
+        bad = ~torch.isfinite(norms + losses.detach()) | ~(weights > _SMALLEST_WEIGHT)
         weights.masked_fill_(bad, 0)
         drop = bool(bad.any())
         for parameter, use in uses.items():
             if drop:
                 use.drop(bad)
             place = self._position[parameter]
-            use.add_weighted_sum(weights, total[self._ends[place] : self._ends[place + 1]])
+            use.add_weighted_sum(weights, total[self._ends[place] : self._ends[place + 1]], add_part)
 
 
 def _tensor(values: Any) -> Any:

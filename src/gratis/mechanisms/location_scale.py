@@ -27,8 +27,11 @@ _ZOOM_BINS = 24  # half octaves below twice the half-range
 _SHARES = (0.3, 0.15, 0.4, 0.15)
 _POOLED_SHARES = (0.1, 0.1, 0.2, 0.6)
 _WIDEST = 10.0
+_NARROWEST, _WORTH = 2.0, 0.05  # of the scale: least window of a mean, and its noise below which more is no gain
 _RUNS = (1, 2, 3, 4)
-_CLEAR, _CERTAIN = 3.0, 4.5  # noise deviations
+# Noise deviations: for runs next to what is accepted, for runs anywhere, and anywhere among all octaves, where the
+# noise of one of several hundred runs could widen a column by a factor of a million.
+_CLEAR, _CERTAIN, _BEYOND_DOUBT = 2.0, 4.5, 5.5
 
 Batches = Callable[[], Iterator[NDArray[np.float64]]]
 
@@ -175,17 +178,19 @@ def release_location_scale(
     window, scale = (half * found for found in _zoom(fine, stds[2], tail=plan.tail))
     window = np.minimum(window * plan.headroom, 2 * half)
     alone = _Block(rows, columns, pooled=False, impute=impute)
-    offset = noise.release(alone.sum(centre, window) / n, stds[3])
+    # The mean may be taken closer to the centre than values are kept: less noise for some bias, where it pays.
+    width = np.clip(_WORTH * scale / stds[3], np.minimum(_NARROWEST * scale, window), window)
+    offset = noise.release(alone.sum(centre, width) / n, stds[3])
     if plan.pooled:
         # Many columns, little known of each: shrink their means to the pooled one (James–Stein).
         energy = float(np.square(offset).sum())
         offset = offset * max(0.0, 1.0 - max(columns - 2, 1) * stds[3] ** 2 / max(energy, 1e-300))
     # The spread was measured around the old centre: take off what the move explains (less its noise).
-    moved = np.square(window) * (np.square(offset) - stds[3] ** 2)
+    moved = np.square(width) * (np.square(offset) - stds[3] ** 2)
     if plan.pooled:
         moved = moved.mean(keepdims=True)
     scale = np.sqrt(np.clip(np.square(scale) - moved, np.square(scale) / 4, np.square(scale)))
-    centre = centre + window * offset
+    centre = centre + width * offset
     centre, scale, window = (np.broadcast_to(a, (columns,)).copy() for a in (centre, scale, window))
     return Standardiser(centre, scale, window, impute=impute)
 
@@ -266,30 +271,28 @@ class _Block:
         return self._total(contribution)
 
 
-def _top(
-    counts: NDArray[np.float64], noise_std: float, *, near: float = _CLEAR, far: float = _CERTAIN
-) -> NDArray[np.int64]:
+def _top(counts: NDArray[np.float64], noise_std: float, *, far: float = _CERTAIN) -> NDArray[np.int64]:
     """Return the highest bin that ends a run of bins standing out of the noise, and at least the mode.
 
-    A run of m bins counts above near·√m deviations when it adjoins bins already accepted, and above far·√m
-    anywhere: heavy tails spread over many bins that are nothing each and much together.
+    A run of m bins counts above 2√m deviations when it adjoins bins already accepted, and above far·√m anywhere:
+    heavy tails spread over many bins that are nothing each and much together. Shortest runs come first, and hold
+    only bins not accepted yet, so that a longer one does not carry empty bins along.
     """
     columns, size = counts.shape
     sums = np.pad(counts.cumsum(axis=1), ((0, 0), (1, 0)))
     rows, bins = np.arange(columns), np.arange(size)
     top = counts.argmax(axis=1)
-    # Shortest runs first, and only of bins not accepted yet: a longer run must not carry empty bins along.
     for length in _RUNS:
         run = np.full((columns, size), -np.inf)
         run[:, length - 1 :] = (sums[:, length:] - sums[:, :-length]) / (noise_std * math.sqrt(length))
-        new = bins - length >= top[:, None]
-        top = np.maximum(top, np.where(new & (run > far), bins, 0).max(axis=1))
+        fresh = bins - length >= top[:, None]
+        top = np.maximum(top, np.where(fresh & (run > far), bins, 0).max(axis=1))
     for _ in range(size):
         before = top
         for length in reversed(_RUNS):
             last = np.minimum(before + length, size - 1)
             run_sum = sums[rows, last + 1] - sums[rows, before + 1]
-            top = np.where(run_sum > near * noise_std * math.sqrt(length), last, top)
+            top = np.where(run_sum > _CLEAR * noise_std * math.sqrt(length), last, top)
         if (top == before).all():
             break
     return np.asarray(top)
@@ -300,7 +303,7 @@ def _half_range(counts: NDArray[np.float64], noise_std: float, *, tail: float) -
     zeros, octaves = counts[:, 0], counts[:, 1:]
     rows = np.arange(len(counts))
     mode = octaves.argmax(axis=1)
-    top = _top(octaves, noise_std)
+    top = _top(octaves, noise_std, far=_BEYOND_DOUBT)
     edge = _edge(octaves, noise_std, top, tail)
     # Mostly zeros and no clear mode: the best run of three octaves holds what there is.
     triples = octaves[:, 2:] + octaves[:, 1:-1] + octaves[:, :-2]
@@ -345,11 +348,10 @@ def _zoom(
     """Return (window, root mean square below it) in units of the half-range, from noisy half-octave counts."""
     size = counts.shape[1]
     upper = np.exp2((np.arange(size) - (size - 3)) / 2.0)
-    # The spread weighs bins by their squared distance, so only bins beyond doubt may enter it.
-    sure = _top(counts, noise_std, near=_CERTAIN)
-    kept = np.where(np.arange(size) <= sure[:, None], counts, 0.0)
+    top = _top(counts, noise_std)
+    kept = np.where(np.arange(size) <= top[:, None], counts, 0.0)
     total = np.maximum(kept.sum(axis=1), noise_std)
     square = kept @ (0.75 * np.square(upper)) / total
-    scale = np.sqrt(np.clip(square, np.square(upper[0]), np.square(upper[sure])))
-    window = upper[_edge(counts, noise_std, _top(counts, noise_std), tail)]
+    scale = np.sqrt(np.clip(square, np.square(upper[0]), np.square(upper[top])))
+    window = upper[_edge(counts, noise_std, top, tail)]
     return np.minimum(window, _WIDEST * scale), scale

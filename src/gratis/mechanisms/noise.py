@@ -15,6 +15,8 @@ from __future__ import annotations
 import math
 import os
 import secrets
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -23,10 +25,30 @@ from numpy.typing import ArrayLike, NDArray
 from gratis.specs.checks import check_count, check_non_negative
 from gratis.specs.errors import GratisError
 
-__all__ = ["DRAWS", "GRID_BITS", "NoiseSource", "noise_source", "snap"]
+__all__ = ["DRAWS", "GRID_BITS", "Deferred", "NoiseSource", "noise_source", "snap"]
 
 DRAWS = 2
 GRID_BITS = 20
+
+
+class Deferred:
+    """Values that are computed when `NoiseSource.release` asks for them, while it draws their noise.
+
+    The noise never leaves that one call, so overlapping changes time only: `release(Deferred(f, shape), std)` equals
+    `release(f(), std)`, to the bit if f draws nothing from the same source.
+
+    >>> late = Deferred(lambda: np.array([1.0, 2.0]), (2,))
+    >>> NoiseSource.insecure(1).release(late, 0.1).tolist() == NoiseSource.insecure(1).release([1.0, 2.0], 0.1).tolist()
+    True
+    """
+
+    __slots__ = ("_compute", "shape")
+
+    def __init__(self, compute: Callable[[], NDArray[np.float64]], shape: tuple[int, ...]) -> None:
+        self._compute, self.shape = compute, shape
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self._compute(), dtype=dtype)
 
 
 class NoiseSource:
@@ -87,8 +109,18 @@ class NoiseSource:
 
         Non-finite values count as 0: a release must not fail, or answer NaN, because of one record.
         """
-        exact = np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
-        return snap(exact + self.normal(std, exact.shape), std)
+        if isinstance(values, Deferred):
+            # numpy lets go of the interpreter's lock while it draws. Leaving the block waits for the thread.
+            with ThreadPoolExecutor(max_workers=1) as pool:
+                drawing = pool.submit(self.normal, std, values.shape)
+                exact = _finite(values)
+            noise = drawing.result()
+            if noise.shape != exact.shape:
+                raise ValueError("deferred values must have the shape that was announced")
+        else:
+            exact = _finite(values)
+            noise = self.normal(std, exact.shape)
+        return snap(exact + noise, std)
 
     def describe(self) -> dict[str, Any]:
         """Return what the certificate says about randomness."""
@@ -108,6 +140,10 @@ class NoiseSource:
 
     def __repr__(self) -> str:
         return f"NoiseSource({'secure' if self._secure else 'INSECURE, reproducible'})"
+
+
+def _finite(values: ArrayLike) -> NDArray[np.float64]:
+    return np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def snap(values: NDArray[np.float64], std: float) -> NDArray[np.float64]:

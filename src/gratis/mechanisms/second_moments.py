@@ -15,12 +15,12 @@ from gratis.specs.checks import check_count, check_positive
 from gratis.specs.events import GaussianRelease
 from gratis.specs.neighbouring import Neighbouring
 
-__all__ = ["Preconditioner", "release_second_moments", "second_moment_event"]
+__all__ = ["Preconditioner", "cleaned_eigenvalues", "release_second_moments", "second_moment_event"]
 
 
 @dataclass(frozen=True, slots=True)
 class Preconditioner:
-    """z = basis·x with basis = (W⁺ + λ)^{−1/2}Vᵀ; `spectrum` is the released estimate of z's second moments.
+    """z = basis·x with basis = (W + λ)^{−1/2}Vᵀ; `spectrum` is the released estimate of z's second moments.
 
     All fields are functions of the released matrix and of its public noise level.
     """
@@ -40,7 +40,8 @@ class Preconditioner:
 
     def transform(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the rows in the new basis."""
-        return X @ self.basis.T
+        with np.errstate(over="ignore", invalid="ignore"):  # a warning would tell of a record
+            return X @ self.basis.T
 
     def restore(self, parameters: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return parameters for x from parameters for z: xᵀθ = zᵀφ with θ = basisᵀφ."""
@@ -85,6 +86,23 @@ def clipped_second_moments(X: NDArray[np.float64]) -> NDArray[np.float64]:
     return total / n
 
 
+def cleaned_eigenvalues(eigenvalues: NDArray[np.float64], spread: float) -> NDArray[np.float64]:
+    """Return what the true matrix has along each eigenvector of the noisy one: ξᵢ = (wᵢ − 2s²·Re g(wᵢ))⁺.
+
+    M̃ = M + noise of semicircle law with deviation s pushes eigenvalues apart, so half the noise would pass for
+    spectrum. The rotation-invariant estimator of vᵢᵀMvᵢ needs the noisy eigenvalues only: g(w) = (1/D)Σ 1/(w − wⱼ),
+    smoothed over s/√D (Bun, Allez, Bouchaud & Potters 2016, Rotational invariant estimator for general noisy
+    matrices). Pure noise gives zeros, and the trace stays.
+
+    >>> noisy = np.linalg.eigvalsh((lambda a: (a + a.T) / 2)(np.random.default_rng(0).standard_normal((200, 200))))
+    >>> bool(noisy.max() > 18), bool(cleaned_eigenvalues(noisy, 10.0).max() < 5)
+    (True, True)
+    """
+    gaps = eigenvalues[:, None] - eigenvalues
+    transform = (gaps / (np.square(gaps) + max(spread**2 / eigenvalues.size, 1e-300))).mean(axis=1)
+    return np.asarray(np.maximum(np.sort(eigenvalues - 2 * spread**2 * transform), 0.0))
+
+
 def release_second_moments(
     X: NDArray[np.float64],
     *,
@@ -95,8 +113,8 @@ def release_second_moments(
 ) -> tuple[Preconditioner, GaussianRelease]:
     """Release the second-moment matrix of clipped rows and return the preconditioner made from it.
 
-    M̃ = (1/n)Σxxᵀ + σG, made symmetric (noise of variance σ² on the diagonal, σ²/2 off it);
-    λ = shrinkage·σ√(2D) + 1e−4, about half the spectral norm of the noise.
+    M̃ = (1/n)Σxxᵀ + σG, made symmetric (noise of variance σ² on the diagonal, σ²/2 off it), its eigenvalues
+    cleaned of the noise; λ = shrinkage·σ√(2D) + 1e−4, about half the spectral norm of the noise.
 
     **Guarantee**: `mu`-GDP under `neighbouring` (sensitivity: `second_moment_event`); symmetrising, the
     eigendecomposition and everything in `Preconditioner` are post-processing.
@@ -110,7 +128,7 @@ def release_second_moments(
     event = second_moment_event(*X.shape, mu=mu, neighbouring=neighbouring)
     released = noise.release(clipped_second_moments(X), event.noise_std)
     eigenvalues, vectors = np.linalg.eigh((released + released.T) / 2)
-    positive = np.maximum(eigenvalues, 0.0)
+    positive = cleaned_eigenvalues(eigenvalues, event.noise_std * math.sqrt(X.shape[1] / 2))
     ridge = shrinkage * event.noise_std * math.sqrt(2 * X.shape[1]) + 1e-4
     spectrum = positive / (positive + ridge)
     return Preconditioner(vectors.T / np.sqrt(positive + ridge)[:, None], spectrum), event

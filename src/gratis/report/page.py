@@ -95,6 +95,7 @@ _MEANINGS = {
     "full batch": "even someone who saw every intermediate step learns no more than stated",
     "the set of classes": "that a class occurs at all is no secret; list the classes with --classes if it is",
     "the types of columns": "whether a column looks like numbers is no secret; write a --schema if it is",
+    "that cells can be read": "a file that cannot be used is refused with the reason, before anything is spent",
     "that the target has more": "how many values the target has is no secret; pass --task if it is",
     "held-out rows": "the score and the model are about different people",
 }

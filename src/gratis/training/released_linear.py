@@ -24,7 +24,8 @@ class ReleasedLinear:
 
     def scores(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return predictions (n, k) in the target's units; columns are winsorised as they were in training."""
-        return self.target.inverse(self.features.transform(X) @ self.parameters[:-1] + self.parameters[-1])
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.target.inverse(self.features.transform(X) @ self.parameters[:-1] + self.parameters[-1])
 
     def original_units(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return (coefficients (d, k), intercept (k,)): inside the window they give the same as `scores`."""
