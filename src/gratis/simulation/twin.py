@@ -41,7 +41,7 @@ CLASSIFICATION_MEMBERS = tuple(Member(s, 0.0, 0.5) for s in (1.0, 4.0, 16.0))
 _CLIPS = (0.15, 0.3, 0.6, 1.2, 2.4)
 _TRAVELS = tuple(2.0**k for k in range(-2, 7))
 _ROW_TAIL = 0.4
-_NUMBERS_AT_LEAST, _MOST_DRAWS = 400_000, 4
+_ROWS_AT_LEAST, _MOST_DRAWS = 4000, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def twin_settings(
     travels = travels or (_TRAVELS[1::2] if classes else _TRAVELS)
     grid = np.array([(c, t) for c in clips for t in travels])
     # One draw is a noisy judge where rows are few; several are cheap there.
-    draws = 1 if classes else int(np.clip(_NUMBERS_AT_LEAST // (size.n_records * size.spectrum.size), 1, _MOST_DRAWS))
+    draws = 1 if classes else int(np.clip(_ROWS_AT_LEAST // size.n_records, 1, _MOST_DRAWS))
     judged = [
         _classification_risks(size, neighbouring, steps, grid, members, int(n_classes or 2), rng)
         if classes
@@ -192,6 +192,13 @@ def _descents(
     travels = np.repeat(grid[:, 1], copies)
     effective = max(1.0, float(size.spectrum.sum()))
     noise_std = np.float32(neighbouring.sensitivity_factor * math.sqrt(steps) / (size.n_records * size.mu))
+
+    def shared(gradient: NDArray[np.float32]) -> NDArray[np.float32]:
+        # All settings of a member meet the same noise, so that chance favours none of them.
+        drawn = rng.standard_normal((len(gradient), 1, copies, gradient.shape[2]), dtype=np.float32)
+        apart = gradient.reshape(len(gradient), -1, copies, gradient.shape[2])
+        return (apart + noise_std * drawn).reshape(gradient.shape)
+
     averaged, _ = descend_many(
         X,
         targets,
@@ -199,7 +206,7 @@ def _descents(
         steps=steps,
         clip_norms=(clips * math.sqrt(effective)).astype(np.float32),
         learning_rates=(travels / (clips * steps)).astype(np.float32)[None],
-        add_noise=lambda g: g + noise_std * rng.standard_normal(g.shape, dtype=np.float32),
+        add_noise=shared,
     )
     return averaged
 
