@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gratis.audits.reconstruction import FrozenLayer, chance_error, match_points, reconstruct, span_residual
+from gratis.audits.span_projection import SpanResidual
 from gratis.mechanisms.noise import NoiseSource
 from gratis.models.random_features import RELU, RandomFeatures, SquaredErrorModel
 from gratis.specs.errors import GratisError
@@ -56,6 +57,31 @@ def test_points_are_found_beyond_the_threshold_and_not_below(seed):
 def test_several_outputs_are_attacked_together():
     X, layer, theta, rng = problem(6, 16, 1000, 3, outputs=4)
     assert match_points(X, reconstruct(theta, layer, 6, rng=rng).points).mean_error < 0.02
+
+
+def test_a_known_mean_of_the_features_is_projected_out():
+    """Centred features put θ into the span of the points' features and the released mean."""
+    X, layer, theta, rng = problem(4, 12, 1200, 6)
+    mean = 3 * np.abs(rng.standard_normal((1200, 1)))
+    shifted = theta + 0.5 * mean
+    assert span_residual(X, layer, shifted.astype(np.float32))[0] > 1e-3
+    residual = SpanResidual(layer, shifted, known=mean)
+    assert residual(X)[0] < 1e-8
+    points, direction, h = rng.standard_normal((4, 12)), rng.standard_normal((4, 12)), 3e-3
+    slope = (residual(points + h * direction)[0] - residual(points - h * direction)[0]) / (2 * h)
+    assert np.vdot(residual(points)[1], direction) == pytest.approx(slope, rel=0.02, abs=2e-4)
+    assert match_points(X, reconstruct(shifted, layer, 4, rng=rng, known=mean).points).mean_error < 0.02
+
+
+def test_the_fused_step_equals_the_plain_one():
+    """ReLU is fused in place; the same function under another name takes the plain way."""
+    _, layer, theta, rng = problem(5, 7, 900, 7)
+    plain = FrozenLayer(layer.weights, lambda z: np.maximum(z, 0), layer.derivative)
+    points = rng.standard_normal((5, 7))
+    for fused, other in zip(
+        SpanResidual(layer, theta)(points), SpanResidual(plain, theta)(points), strict=True
+    ):  # fmt: skip
+        np.testing.assert_allclose(fused, other, rtol=2e-3, atol=1e-6)
 
 
 def test_odd_activation_leaves_the_sign_open():
@@ -107,6 +133,8 @@ def test_bad_input_is_refused():
         reconstruct(theta, layer, 51, rng=rng)
     with pytest.raises(GratisError, match="features"):
         reconstruct(theta[:-1], layer, 3, rng=rng)
+    with pytest.raises(GratisError, match="known directions"):
+        reconstruct(theta, layer, 3, rng=rng, known=np.ones(50))
     with pytest.raises(GratisError, match="not all zero"):
         reconstruct(0 * theta, layer, 3, rng=rng)
     with pytest.raises(GratisError, match="derivative"):

@@ -71,7 +71,7 @@ class Audit:
         seen = (
             f"audited mu ≥ {self.mu.low:.3g} (proved ≤ {self.proved_mu:.3g}), that is epsilon ≥ "
             f"{self.epsilon_by_curve:.3g} (proved ≤ {self.proved_epsilon:.3g}) at delta {self.delta:g}, "
-            f"{self.mu.confidence:.0%} confidence, {self.mu.samples} trainings"
+            f"{100 * self.mu.confidence:g} % confidence, {self.mu.samples} trainings"
         )
         if self.alarm:
             return f"ALARM: the attack does better than the proof allows; {seen}"
@@ -128,7 +128,7 @@ def audit_scores(
     trials = min(len(without), len(with_record))
     least = math.ceil(8 * math.log(4 / (1 - confidence)))
     if trials < least:
-        raise GratisError(f"{trials} runs are too few for {confidence:.0%} confidence: run at least {least}")
+        raise GratisError(f"{trials} runs are too few for {100 * confidence:g} % confidence: run at least {least}")
     first = int(_CALIBRATION * trials)
     chosen = (np.sort(without[:first]), np.sort(with_record[:first]))
     judged = (np.asarray(without[first:trials]), np.asarray(with_record[first:trials]))
@@ -200,6 +200,7 @@ def audit_trainer(
     *,
     runs: int = 1000,
     direction: Array | None = None,
+    exchanged: bool = False,
     delta: float = 1e-5,
     confidence: float = 0.95,
     workers: int = 1,
@@ -218,6 +219,9 @@ def audit_trainer(
     direction : array, optional
         The likelihood-ratio direction where it is known; otherwise a shrunken linear discriminant of the first
         quarter of the runs, which are not judged.
+    exchanged : bool
+        Whether the two data sets differ in an exchanged record also where the event is about one zeroed out: two
+        steps between neighbours, so that twice the proved μ is what an honest trainer may show.
     delta, confidence : float
         Of the bounds that are compared.
     workers : int
@@ -234,4 +238,5 @@ def audit_trainer(
         first = int(_CALIBRATION * runs)
         direction = discriminant(outputs[0][:first], outputs[1][:first])
     scores = [output @ np.ravel(direction) for output in outputs]
-    return audit_scores(scores[0], scores[1], proved_mu=guarantee.mu, delta=delta, confidence=confidence)
+    proved = guarantee.mu * (2 / guarantee.neighbouring.sensitivity_factor if exchanged else 1)
+    return audit_scores(scores[0], scores[1], proved_mu=proved, delta=delta, confidence=confidence)

@@ -7,13 +7,29 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from gratis.cli.output import JSON_OPTION, emit
 
 __all__ = ["app"]
 
+
+class _Targets(TyperGroup):
+    """Commands by name; any other word is an estimator's name or a model file."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Put the command before a word that is none."""
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            from gratis.cli.estimator_audit import ESTIMATORS
+
+            args = ["estimator" if args[0] in ESTIMATORS else "model", *args]
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
-    help="Attack a training procedure; exit code 3 if the attack does better than the proof allows.",
+    cls=_Targets,
+    help="Attack a training procedure: `gratis audit model.gratis`, `gratis audit linear`, or a command below; exit "
+    "code 3 if the attack does better than the proof allows.",
     no_args_is_help=True,
 )
 
@@ -21,6 +37,7 @@ ALARM = 3
 
 _MU = typer.Option(1.0, help="Gaussian-DP parameter that the training claims.")
 _RUNS = typer.Option(2000, help="Trainings on each of the two neighbours.")
+_FITS = typer.Option(200, help="Fits on each of the two neighbours.")
 _DELTA = typer.Option(1e-5, help="Delta at which epsilon is compared.")
 _CONFIDENCE = typer.Option(0.99, help="Probability that an honest program raises no alarm.")
 _WORKERS = typer.Option(1, help="Processes; -1 for all cores.")
@@ -113,67 +130,77 @@ def full_batch(
 
 @app.command("estimator")
 def estimator(
-    name: str = typer.Argument(..., help="linear or logistic."),
+    name: str = typer.Argument(
+        ..., help="linear, logistic, random-features-regressor, random-features-classifier or mlp."
+    ),
     epsilon: float = typer.Option(2.0, help="Budget of one fit, with --delta."),
-    algorithm: str = typer.Option("auto", help="auto, full-batch or one-pass."),
-    preprocessing: str = typer.Option("private", help="private or none."),
+    algorithm: str | None = typer.Option(None, help="auto, full-batch or one-pass (linear and logistic)."),
+    preprocessing: str = typer.Option("private", help="private, or none: then the rows are the worst case."),
+    n_features: int | None = typer.Option(None, help="Random features."),
+    width: int | None = typer.Option(None, help="Hidden units of the network."),
     n: int = typer.Option(200, "--n", help="Rows."),
     d: int = typer.Option(3, "--d", help="Columns."),
     neighbouring: str = _RELATION,
-    runs: int = typer.Option(200, help="Fits on each of the two neighbours."),
+    runs: int = _FITS,
     delta: float = _DELTA,
     confidence: float = _CONFIDENCE,
     workers: int = _WORKERS,
     picture: Path | None = _PICTURE,
     as_json: bool = JSON_OPTION,
 ) -> None:
-    """Audit a whole estimator, preprocessing included: one outlying record is exchanged for its opposite."""
-    import numpy as np
+    """Audit a whole estimator, preprocessing included: one record is exchanged for its opposite."""
+    from gratis.cli.estimator_audit import estimator_audit
 
-    from gratis.audits.worst_case import Neighbours
-    from gratis.estimators.linear import DPLinearRegression
-    from gratis.estimators.logistic import DPLogisticRegression
-    from gratis.specs.checks import check_count
+    options = {
+        "epsilon": epsilon, "delta": delta, "neighbouring": neighbouring, "preprocessing": preprocessing,
+        "algorithm": algorithm, "n_features": n_features, "width": width,
+    }  # fmt: skip
+    prepared = estimator_audit(name, n=n, d=d, options=options)
+    event = prepared.create().fit(prepared.X, prepared.y).certificate_.event
+    title = name if algorithm is None else f"{name} ({algorithm})"
+    _audit(title, prepared.trainer, prepared, event, runs, delta, confidence, workers, picture, as_json)
+
+
+@app.command("model")
+def model(
+    file: Path = typer.Argument(..., help="A model file written by Gratis."),
+    n: int | None = typer.Option(None, "--n", help="Rows of the audit; the certificate's, at most 200, if left out."),
+    runs: int = _FITS,
+    delta: float | None = typer.Option(None, help="Delta at which epsilon is compared; the model's if left out."),
+    confidence: float = _CONFIDENCE,
+    workers: int = _WORKERS,
+    picture: Path | None = _PICTURE,
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """Audit what made a model file: verify its certificate, then train the same way on neighbours, many times."""
+    from gratis.cli.estimator_audit import ESTIMATORS, certified_records, model_audit
     from gratis.specs.errors import GratisError
 
-    kinds: dict[str, Any] = {"linear": DPLinearRegression, "logistic": DPLogisticRegression}
-    if name not in kinds:
-        raise GratisError(f"unknown estimator {name!r}; expected one of {', '.join(kinds)}")
-    rng = np.random.default_rng(0)  # of the public, synthetic rows; noise comes from the operating system
-    X = rng.standard_normal((check_count("n", n, minimum=10), check_count("d", d)))
-    signal = X[:, 0] + 0.5 * rng.standard_normal(n)
-    X[0], far = 0.0, 1.0 if name == "logistic" else 100.0
-    X[0, 0] = 10.0
-    y, other = signal.copy(), signal.copy()
-    y[0], other[0] = far, -far
-    if name == "logistic":
-        y, other = (y > 0).astype(float), (other > 0).astype(float)
-
-    def fitted(labels: Any) -> Any:
-        model = kinds[name](
-            epsilon=epsilon, delta=delta, neighbouring=neighbouring, preprocessing=preprocessing, algorithm=algorithm
-        )
-        return model.fit(X, labels)
-
-    def trainer(labels: Any) -> Callable[[int], Any]:
-        def train(_: int) -> Any:
-            model = fitted(labels)
-            return np.append(np.ravel(model.coef_), np.ravel(model.intercept_))
-
-        return train
-
-    event = fitted(y).certificate_.event
-    _audit(
-        f"{name} estimator ({algorithm})", trainer, Neighbours(X, y, other, None), event, runs, delta, confidence,
-        workers, picture, as_json,
-    )  # fmt: skip
+    if not file.is_file():
+        raise GratisError(f"{str(file)!r} is no model file, and no estimator: {', '.join(ESTIMATORS)}")
+    prepared, found, rows = model_audit(str(file), n=n)
+    event = prepared.create().fit(prepared.X, prepared.y).certificate_.event
+    certificate = found.certificate_
+    records = certified_records(certificate)
+    insecure = "" if certificate.randomness["secure"] else "; its noise came from a user's seed: NO protection"
+    name = (
+        f"{file.name} ({type(found).__name__}): certificate valid{insecure}; "
+        f"the same training on {rows} synthetic rows" + (f" (the model's had {records})" if rows != records else "")
+    )
+    facts = {
+        "model": str(file), "certificate_valid": True, "secure_randomness": certificate.randomness["secure"],
+        "records": records, "audited_records": rows,
+    }  # fmt: skip
+    level = float(found.delta) if delta is None else delta
+    _audit(name, prepared.trainer, prepared, event, runs, level, confidence, workers, picture, as_json, facts)
 
 
 def _audit(
     name: str, trainer: Callable[[Any], Callable[[int], Any]], pair: Any, event: Any, runs: int, delta: float,
-    confidence: float, workers: int, picture: Path | None, as_json: bool,
+    confidence: float, workers: int, picture: Path | None, as_json: bool, facts: dict[str, Any] | None = None,
 ) -> None:  # fmt: skip
     from gratis.audits.distinguishing import audit_trainer
+    from gratis.audits.worst_case import Neighbours
 
     def progress(portions: Iterable[Any]) -> Iterable[Any]:
         import sys
@@ -185,18 +212,20 @@ def _audit(
 
         return track(portions, total=50, description=f"{name}: training", console=Console(stderr=True), transient=True)
 
+    worst = isinstance(pair, Neighbours)  # else an exchanged record, whatever the relation is
     audit = audit_trainer(
-        trainer(pair.other_y), trainer(pair.y), event, runs=runs, direction=pair.direction, delta=delta,
-        confidence=confidence, workers=workers, progress=progress,
+        trainer(pair.other_y), trainer(pair.y), event, runs=runs, direction=pair.direction if worst else None,
+        exchanged=not worst, delta=delta, confidence=confidence, workers=workers, progress=progress,
     )  # fmt: skip
     if picture is not None:
         draw_roc(audit, picture)
+    twice = "" if worst or event.neighbouring.sensitivity_factor == 2 else " (an exchanged record counts as two)"
     text = (
-        f"{name}, {event.neighbouring}: {audit.verdict}\n"
+        f"{name}, {event.neighbouring}{twice}: {audit.verdict}\n"
         f"audited over proved epsilon: {audit.tightness:.0%} assuming nothing; if outputs are normal, mu ≥ "
         f"{audit.mu_if_normal.low:.4g} ({audit.mu_if_normal.low / audit.proved_mu:.0%} of the proved)"
     )
-    data = {"audit": name, "neighbouring": str(event.neighbouring), **audit.to_json()}
+    data = {"audit": name, "neighbouring": str(event.neighbouring), **(facts or {}), **audit.to_json()}
     emit(data, as_json=as_json, text=text)
     if audit.alarm:
         raise typer.Exit(ALARM)

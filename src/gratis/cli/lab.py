@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import typer
 
 from gratis.cli.output import JSON_OPTION, emit, table
+from gratis.cli.reconstruct import reconstruct
 from gratis.specs.errors import GratisError
 
 __all__ = ["app"]
 
 app = typer.Typer(help="The trust laboratory: interpolation, robustness, reconstruction.", no_args_is_help=True)
+app.command()(reconstruct)
 
 _SEED = typer.Option(0, help="Seed of data and features; everything here is synthetic or public.")
 _N = typer.Option(100, "--n", help="Training points.")
@@ -94,89 +93,8 @@ def robustness(
     emit({"rows": rows, "n": n, "d": d}, as_json=as_json, text=f"{words}\n\n{shown}")
 
 
-@app.command()
-def reconstruct(
-    n: int = typer.Option(10, "--n", help="Training points."),
-    d: int = typer.Option(40, "--d", help="Input dimension."),
-    p: int | None = typer.Option(None, "--p", help="Random features; 10·n·d if left out."),
-    epsilon: float | None = typer.Option(None, help="Train privately with this epsilon (delta 1e-5, replace-one)."),
-    images: bool = typer.Option(False, help="Attack images (CIFAR if GRATIS_DATA has them, else digits)."),
-    side: int = typer.Option(8, help="Width and height of the images."),
-    picture: Path | None = typer.Option(None, help="Draw originals above reconstructions into this PNG file."),
-    hops: int = typer.Option(10, help="Attempts to leave a local minimum."),
-    seed: int = _SEED,
-    as_json: bool = JSON_OPTION,
-) -> None:
-    """Train random features on n points and get the points back from the parameters."""
-    import numpy as np
-
-    from gratis.accounting import gdp_mu_lower_bound
-    from gratis.audits.reconstruction import FrozenLayer, chance_error, match_points
-    from gratis.audits.reconstruction import reconstruct as attack
-    from gratis.models.random_features import RELU, RandomFeatures
-    from gratis.papers.s1_reconstruction import DELTA, interpolant, pictures, private_parameters, sphere_problem
-    from gratis.specs.checks import check_count
-
-    n, d = check_count("n", n), check_count("d", d, minimum=2)
-    rng = np.random.default_rng(check_count("seed", seed, minimum=0))
-    if picture is not None and not images:
-        raise GratisError("--picture draws images: give --images as well")
-    if images:
-        if side not in (4, 8, 16, 32):
-            raise GratisError(f"--side must be 4, 8, 16 or 32, got {side}")
-        X, y, shape, source = pictures(n, side)
-    else:
-        X, y = sphere_problem(n, d, rng)
-        shape, source = (), "synthetic points"
-    n_features = 10 * X.size if p is None else check_count("p", p)
-    features = RandomFeatures(n_inputs=X.shape[1], n_features=n_features, activation=RELU, seed=seed)
-    if epsilon is None:
-        theta = interpolant(features, X, y)
-    else:
-        mu = gdp_mu_lower_bound(epsilon=epsilon, delta=DELTA)
-        theta = private_parameters(features, X, y, mu, seed)
-    found = attack(theta, FrozenLayer.from_features(features), n, rng=rng, steps=2000, hops=hops)
-    matched = match_points(X, found.points)
-    chance, error = chance_error(X, rng), matched.mean_error
-    trained = "without privacy" if epsilon is None else f"with epsilon {epsilon:g}, delta {DELTA:g}, replace-one"
-    words = (
-        f"{source}, n = {n}, d = {X.shape[1]}, p = {n_features} ({n_features / X.size:.2f}·nd), trained {trained}: "
-        + (
-            "the training points were reconstructed"
-            if error < 0.1
-            else "the attack found nothing: its error is that of random points"
-            if error > 0.8 * chance
-            else "the training points were reconstructed in part"
-        )
-        + f" (mean error {error:.3g}, chance {chance:.3g})"
-    )
-    if picture is not None:
-        _draw(X, matched.points, shape, picture)
-    data: dict[str, Any] = {
-        "verdict": words, "error": error, "chance": chance, "residual": found.residual, "gradients": found.gradients,
-        "n": n, "d": X.shape[1], "p": n_features, "epsilon": epsilon, "errors": matched.errors.tolist(),
-    }  # fmt: skip
-    emit(data, as_json=as_json, text=words)
-
-
 def _numbers(name: str, text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise GratisError(f"{name} must be numbers separated by commas, got {text!r}") from None
-
-
-def _draw(truth: Any, found: Any, shape: tuple[int, ...], path: Path) -> None:
-    import numpy as np
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(1.0 * len(truth), 2.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(2, len(truth), squeeze=False)
-    for original, rebuilt, column in zip(truth, found, panels.T, strict=True):
-        low, high = original.min(), original.max()
-        for axis, row in zip(column, (original, rebuilt), strict=True):
-            axis.imshow(np.clip((row.reshape(shape) - low) / (high - low), 0, 1).squeeze(), cmap="gray")
-            axis.set_axis_off()
-    figure.savefig(path, dpi=120)
