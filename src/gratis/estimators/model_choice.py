@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from gratis.accounting import calibrate_mu, gdp_epsilon_upper_bound
 from gratis.estimators.linear import DPLinearRegression
@@ -127,8 +128,10 @@ def _simulated(
     task = "regression" if n_classes is None else "classification"
     epsilon = gdp_epsilon_upper_bound(mu=mu, delta=_DELTA)
     estimator = make_estimator(model, task, epsilon=epsilon, delta=_DELTA, **choices)
-    estimator.fit(X[:rows], target[:rows])
-    return float(max(-1.0, estimator.score(X[rows:], target[rows:])))
+    # The matrices are small: more threads would wait for each other, much longer than they compute on a busy machine.
+    with threadpool_limits(limits=1, user_api="blas"):
+        estimator.fit(X[:rows], target[:rows])
+        return float(max(-1.0, estimator.score(X[rows:], target[rows:])))
 
 
 def _targets(X: Array, n_classes: int | None, truth: str, rng: np.random.Generator) -> Array:
