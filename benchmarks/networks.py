@@ -2,7 +2,9 @@
 
     python benchmarks/networks.py [--quick] [--opacus /path/to/venv/bin/python] [--threads 2] [--repeats 7]
 
-Time: medians of interleaved repeats in one process, wall clock and CPU (the latter is steadier on a busy machine).
+Time: medians of interleaved repeats in one process: wall clock, CPU of all threads, and CPU of the main thread. On a
+busy machine the wall clock says little; with t free cores it would be about the larger of (main thread, CPU/t), which
+is reported as "free". Set OMP_WAIT_POLICY=passive, or waiting counts as work.
 Opacus runs in its own environment (it is no dependency), in turns with plain steps there, so that both ratios are to
 the same plain step. Memory: peak resident size of a fresh process that does only that kind of step. Prints JSON.
 """
@@ -56,7 +58,7 @@ def plain_step(n: int, micro_batch: int | None = None) -> Callable[[], None]:
 def private_step(n: int) -> Callable[[], None]:
     from gratis.accounting.network_descent import network_descent_event
     from gratis.mechanisms.ghost_clipping import ClippedGradientSum
-    from gratis.mechanisms.noise import NoiseSource
+    from gratis.mechanisms.noise import Deferred, NoiseSource
     from gratis.specs.neighbouring import Neighbouring
 
     X, y = problem(n)
@@ -67,7 +69,7 @@ def private_step(n: int) -> Callable[[], None]:
     optimiser = torch.optim.SGD(network.parameters(), lr=RATE)
 
     def step() -> None:
-        released = noise.release(gradient(X, y) / n, std)
+        released = noise.release(Deferred(lambda: gradient(X, y) / n, (gradient.size,)), std)
         for parameter, part in zip(gradient.parameters, gradient.split(released), strict=True):
             parameter.grad = part
         optimiser.step()
@@ -117,20 +119,22 @@ KINDS: dict[str, Callable[[int], Callable[[], None]]] = {
 }
 
 
-def interleaved(kinds: list[str], n: int, repeats: int) -> dict[str, dict[str, float]]:
-    """Median wall and CPU seconds of each kind of step."""
+def interleaved(kinds: list[str], n: int, repeats: int, threads: int) -> dict[str, dict[str, float]]:
+    """Median seconds of each kind of step by each clock."""
     steps = {kind: KINDS[kind](n) for kind in kinds}
     for step in steps.values():
         step()
-    wall: dict[str, list[float]] = {kind: [] for kind in kinds}
-    cpu: dict[str, list[float]] = {kind: [] for kind in kinds}
+    clocks = {"wall": time.perf_counter, "cpu": time.process_time, "main": time.thread_time}
+    taken: dict[str, dict[str, list[float]]] = {name: {kind: [] for kind in kinds} for name in clocks}
     for _ in range(repeats):
         for kind, step in steps.items():
-            start = time.perf_counter(), time.process_time()
+            start = {name: clock() for name, clock in clocks.items()}
             step()
-            wall[kind].append(time.perf_counter() - start[0])
-            cpu[kind].append(time.process_time() - start[1])
-    return {name: {k: statistics.median(v) for k, v in times.items()} for name, times in (("wall", wall), ("cpu", cpu))}
+            for name, clock in clocks.items():
+                taken[name][kind].append(clock() - start[name])
+    medians = {name: {k: statistics.median(v) for k, v in times.items()} for name, times in taken.items()}
+    medians["free"] = {kind: max(medians["main"][kind], medians["cpu"][kind] / threads) for kind in kinds}
+    return medians
 
 
 def peak_megabytes(kind: str, n: int) -> float:
@@ -160,7 +164,7 @@ def main() -> None:
     options.n = options.n or (10_000 if options.quick else 50_000)
     torch.set_num_threads(options.threads)
     if options.task == "time":
-        print(json.dumps(interleaved(options.kinds, options.n, options.repeats)))
+        print(json.dumps(interleaved(options.kinds, options.n, options.repeats, options.threads)))
         return
     if options.task == "memory":
         print(json.dumps(peak_megabytes(options.kinds[0], options.n)))
