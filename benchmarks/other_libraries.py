@@ -15,9 +15,9 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from tables import CLASSIFICATION, REGRESSION, split
 
 from gratis import DPLinearRegression, DPLogisticRegression
+from tables import CLASSIFICATION, REGRESSION, split
 
 OTHER = """
 import json, sys, warnings
