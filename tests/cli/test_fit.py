@@ -34,7 +34,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     a, b = rng.normal(size=600) * 10 + 50, rng.normal(size=600)
     sex = rng.choice(["f", "m"], 600)
     y = 0.1 * a + b + (sex == "f") + 0.2 * rng.normal(size=600)
-    columns = {"a": a, "b": b, "sex": sex, "y": y, "label": np.where(y > np.median(y), "high", "low")}
+    # Not in alphabetical order: the order of columns must survive the model file.
+    columns = {"z": a, "b": b, "sex": sex, "y": y, "label": np.where(y > np.median(y), "high", "low")}
     table = pa.table(columns)
     pa.parquet.write_table(table, path / "t.parquet")
     pa.csv.write_csv(table, path / "t.csv")
@@ -47,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "cut.parquet").write_bytes(whole[: len(whole) - 50])
     schema = {"columns": {"sex": {"kind": "categorical", "levels": ["f", "m"]}, "label": "ignored"}}
     (path / "schema.json").write_text(json.dumps(schema))
-    declared = {"columns": {"a": "numeric", "sex": {"kind": "categorical", "buckets": 4}, "label": "ignored"}}
+    declared = {"columns": {"z": "numeric", "sex": {"kind": "categorical", "buckets": 4}, "label": "ignored"}}
     (path / "numbers.json").write_text(json.dumps(declared))
     return path
 
@@ -80,7 +81,7 @@ def test_from_file_to_report_and_back(folder: Path, tmp_path: Path, capsys: pyte
     np.testing.assert_allclose(parquet, csv, rtol=1e-12)
     rows = pa.parquet.read_table(folder / "t.parquet").to_pydict()
     sex = np.array(rows["sex"])
-    matrix = np.column_stack([rows["a"], rows["b"], sex == "f", sex == "m"]).astype(float)
+    matrix = np.column_stack([rows["z"], rows["b"], sex == "f", sex == "m"]).astype(float)
     np.testing.assert_allclose(parquet, load_model(out / "model.gratis").estimator.predict(matrix), rtol=1e-12)
     assert np.corrcoef(parquet, rows["y"])[0, 1] > 0.5
 
@@ -130,10 +131,10 @@ def test_dry_run_spends_and_writes_nothing(folder: Path, tmp_path: Path, capsys:
 
 
 WRONG = {
-    "missing column": (["t.csv", "--target", "z", *BUDGET], "no column 'z'"),
+    "missing column": (["t.csv", "--target", "q", *BUDGET], "no column 'q'"),
     "missing file": (["nowhere.csv", "--target", "y", *BUDGET], "no file"),
     "one value": (["one.csv", "--target", "label", "--hash", "2", *BUDGET], "single value"),
-    "text among numbers": (["words.csv", "--target", "y", *BUDGET, "--schema", "numbers.json"], "'a' holds text"),
+    "text among numbers": (["words.csv", "--target", "y", *BUDGET, "--schema", "numbers.json"], "'z' holds text"),
     "text without a rule": (["t.csv", "--target", "y", *BUDGET], "'sex' holds text"),
     "unwritable": (["t.csv", "--target", "y", "--hash", "2", *BUDGET, "--output", "t.csv/out"], "cannot use"),
     "truncated": (["cut.parquet", "--target", "y", *BUDGET], "damaged"),

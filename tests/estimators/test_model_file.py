@@ -46,9 +46,10 @@ FITTED = [
 @pytest.mark.parametrize(("model", "rows", "target"), FITTED, ids=lambda v: type(v).__name__)
 def test_a_saved_model_predicts_the_same(model: Any, rows: Any, target: Any, tmp_path: Path) -> None:
     path = tmp_path / "model.gratis"
-    save_model(path, model.fit(rows, target), {"note": "public"})
+    save_model(path, model.fit(rows, target), {"note": "public", "columns": {"b": 1, "a": 2}})
     found = load_model(path)
-    assert found.context == {"note": "public"}
+    assert found.context["note"] == "public"
+    assert list(found.context["columns"]) == ["b", "a"]
     np.testing.assert_array_equal(found.estimator.predict(rows), model.predict(rows))
     assert verify_certificate(found.estimator.certificate_) == []
     assert found.estimator.prediction_ == model.prediction_

@@ -243,4 +243,5 @@ def _npy(array: NDArray[Any]) -> bytes:
 
 
 def _json(data: Any) -> bytes:
-    return (json.dumps(plain(data), indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+    # Keys keep their order: that of a schema's columns is the order of the matrix.
+    return (json.dumps(plain(data), indent=1, ensure_ascii=False) + "\n").encode()
