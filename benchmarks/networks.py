@@ -58,7 +58,7 @@ def plain_step(n: int, micro_batch: int | None = None) -> Callable[[], None]:
 def private_step(n: int) -> Callable[[], None]:
     from gratis.accounting.network_descent import network_descent_event
     from gratis.mechanisms.ghost_clipping import ClippedGradientSum
-    from gratis.mechanisms.noise import Deferred, NoiseSource
+    from gratis.mechanisms.noise import NoiseSource
     from gratis.specs.neighbouring import Neighbouring
 
     X, y = problem(n)
@@ -69,7 +69,7 @@ def private_step(n: int) -> Callable[[], None]:
     optimiser = torch.optim.SGD(network.parameters(), lr=RATE)
 
     def step() -> None:
-        released = noise.release(Deferred(lambda: gradient(X, y) / n, (gradient.size,)), std)
+        released = noise.release(gradient(X, y) / n, std)
         for parameter, part in zip(gradient.parameters, gradient.split(released), strict=True):
             parameter.grad = part
         optimiser.step()

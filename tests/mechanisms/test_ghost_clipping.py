@@ -9,8 +9,9 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from gratis.mechanisms import layer_rules  # noqa: E402
+from gratis.mechanisms.block_sums import BlockSums  # noqa: E402
 from gratis.mechanisms.ghost_clipping import ClippedGradientSum, cross_entropy  # noqa: E402
-from gratis.numerics.network_rounding import network_rounding_inflation  # noqa: E402
+from gratis.numerics.network_rounding import BLOCK, GROUP, network_rounding_inflation  # noqa: E402
 from gratis.specs.errors import GratisError  # noqa: E402
 
 
@@ -469,26 +470,34 @@ def test_frozen_parameters_get_no_gradient() -> None:
     assert not module[0].weight.requires_grad
 
 
-def test_adding_behind_gives_the_same_bits_in_the_same_order() -> None:
-    """Float64 sums depend on their order: the second thread must keep it, and finish before the sum is read."""
+@pytest.mark.parametrize("threads", [1, 2])
+def test_block_sums_are_products_of_blocks_added_in_float64(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the proof of rounding assumes; buffers are reused for other shapes and types without leaving a trace."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    sums = BlockSums()
     generator = torch.Generator().manual_seed(0)
-    parts = [torch.randn(20_000, generator=generator) * 10.0**k for k in (8, -8, 0, 8, -8, 3)]
-    now, behind = np.zeros(20_000), np.zeros(20_000)
-    for part in parts:
-        layer_rules.add_now(now, part)
-    with layer_rules.AddingBehind() as add:
-        for part in parts:
-            add(behind, part)
-    assert np.array_equal(now, behind)
-    backwards = np.zeros(20_000)
-    for part in reversed(parts):
-        layer_rules.add_now(backwards, part)
-    assert not np.array_equal(now, backwards)  # negative control: another order shows
+    for m, o, k, dtype in ((2700, 30, 20, torch.float32), (700, 3, 4, torch.float64), (1, 50, 20, torch.float32)):
+        a, b, weights = (torch.randn(m, c, generator=generator, dtype=dtype) for c in (k, o, 1))
+        total = np.ones(o * k)
+        sums.add_weighted_products(total, b, a, weights)
+        expected = np.ones(o * k)
+        for rows in (slice(start, start + BLOCK) for start in range(0, m, BLOCK)):
+            expected += ((b[rows] * weights[rows]).mT @ a[rows]).flatten().numpy()
+        assert np.abs(total - expected).max() < (1e-4 if dtype == torch.float32 else 1e-12)
+        exact = 1.0 + ((b * weights).double().mT @ a.double()).flatten().numpy()
+        assert np.abs(total - exact).max() < (1e-4 if dtype == torch.float32 else 1e-12)
 
 
-def test_a_failed_addition_is_not_lost() -> None:
-    with pytest.raises(ValueError), layer_rules.AddingBehind() as add:
-        add(np.zeros(3), torch.zeros(4))
+@pytest.mark.parametrize("threads", [1, 2])
+def test_groups_of_blocks_meet_in_float64(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group of sum 2²⁴ and one of sum 1: float32 between groups would lose the 1."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    m = (GROUP + 1) * BLOCK
+    b, total = torch.zeros(m, 1), np.zeros(1)
+    b[0], b[GROUP * BLOCK] = 2.0**24, 1.0
+    BlockSums().add_weighted_products(total, b, torch.ones(m, 1), torch.ones(m, 1))
+    assert total[0] == 2.0**24 + 1
+    assert float(b.sum()) == 2.0**24  # negative control
 
 
 def test_two_threads_bound_every_record(monkeypatch: pytest.MonkeyPatch) -> None:

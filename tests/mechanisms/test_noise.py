@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gratis.mechanisms.noise import GRID_BITS, Deferred, NoiseSource, noise_source, snap
+from gratis.mechanisms import noise
+from gratis.mechanisms.noise import DRAWS, GRID_BITS, NoiseSource, noise_source, snap
 from gratis.specs.errors import GratisError
 
 
@@ -99,29 +100,21 @@ def test_zero_noise_is_exact() -> None:
     assert np.array_equal(NoiseSource.insecure(1).release([1.5, 2.5], 0.0), [1.5, 2.5])
 
 
-def test_deferred_values_meet_the_same_noise_once() -> None:
-    values = np.linspace(-1, 1, 1000)
-    late = Deferred(lambda: values, values.shape)
-    plain, overlapped = NoiseSource.insecure(4), NoiseSource.insecure(4)
-    first, second = overlapped.release(late, 0.5), overlapped.release(late, 0.5)
-    assert np.array_equal(first, plain.release(values, 0.5))
-    assert np.array_equal(second, plain.release(values, 0.5))
-    assert not np.array_equal(first, second)
+def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    threaded = NoiseSource.insecure(4).normal(1.0, 1000)
+    monkeypatch.setattr(noise, "_WORTH_A_THREAD", 1)
+    assert np.array_equal(NoiseSource.insecure(4).normal(1.0, 1000), threaded)
 
 
-def test_a_failing_computation_does_not_bring_its_noise_back() -> None:
-    def fail() -> np.ndarray:
-        raise ValueError("no values")
-
-    source, reference = NoiseSource.insecure(4), NoiseSource.insecure(4)
-    with pytest.raises(ValueError, match="no values"):
-        source.release(Deferred(fail, (5,)), 1.0)
-    reference.normal(1.0, 5)
-    assert np.array_equal(source.normal(1.0, 5), reference.normal(1.0, 5))
+def test_the_draws_of_a_sum_are_different_streams() -> None:
+    """Twice the same stream would double one draw: variance 2σ², and a single draw to invert."""
+    streams = [g.standard_normal(100_000) for g in NoiseSource.secure()._generators]
+    assert len(streams) == DRAWS
+    assert abs(np.corrcoef(streams)[0, 1]) < 0.02
+    assert not set(streams[0]) & set(streams[1])
 
 
-def test_deferred_release_in_a_forked_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    source, here = NoiseSource.secure(), os.getpid()
-    monkeypatch.setattr(os, "getpid", lambda: here + 1)
-    with pytest.raises(GratisError, match="forked"):
-        source.release(Deferred(lambda: np.zeros(2), (2,)), 1.0)
+def test_large_noise_has_the_announced_scale() -> None:
+    drawn = NoiseSource.secure().normal(3.0, 200_000)
+    assert drawn.std() == pytest.approx(3.0, rel=0.01)
+    assert abs(drawn.mean()) < 0.05

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from gratis.mechanisms.layer_rules import RULES, Add, AddingBehind, DirectUse, Use, add_now, merged
+from gratis.mechanisms.block_sums import BlockSums
+from gratis.mechanisms.layer_rules import RULES, DirectUse, Use, merged
 from gratis.specs.checks import check_count, check_positive
 from gratis.specs.errors import GratisError
 
@@ -107,6 +108,7 @@ class ClippedGradientSum:
         self._units = list(_units(module))
         self._visits: list[_Visit] | None = None
         self._anchor: Any = None
+        self._sums = BlockSums()
 
     @property
     def size(self) -> int:
@@ -122,13 +124,11 @@ class ClippedGradientSum:
         """Return the flat clipped sum over all records, or over those listed in `rows`."""
         total = np.zeros(self.size)
         count = len(X) if rows is None else len(rows)
-        # With one thread for torch there is nobody to add behind its back.
-        behind = AddingBehind() if torch.get_num_threads() > 1 else nullcontext(add_now)
-        with self._frozen(), behind as add_part:
+        with self._frozen():
             for start in range(0, count, self.micro_batch):
                 part = slice(start, min(start + self.micro_batch, count))
                 chosen = part if rows is None else rows[part]
-                self._add_micro_batch(self._inputs(X[chosen]), _tensor(y[chosen]), total, add_part)
+                self._add_micro_batch(self._inputs(X[chosen]), _tensor(y[chosen]), total)
         return total
 
     def check(self, X: Any, y: Any) -> None:
@@ -251,7 +251,7 @@ class ClippedGradientSum:
         )
         return tapped if isinstance(output, tuple) else tapped[0]
 
-    def _add_micro_batch(self, inputs: Any, targets: Any, total: NDArray[np.float64], add_part: Add) -> None:
+    def _add_micro_batch(self, inputs: Any, targets: Any, total: NDArray[np.float64]) -> None:
         count = len(inputs)
         self._visits, self._anchor = [], torch.zeros((), requires_grad=True)
         with torch.enable_grad():
@@ -279,7 +279,7 @@ class ClippedGradientSum:
             if drop:
                 use.drop(bad)
             place = self._position[parameter]
-            use.add_weighted_sum(weights, total[self._ends[place] : self._ends[place + 1]], add_part)
+            use.add_weighted_sum(weights, total[self._ends[place] : self._ends[place + 1]], self._sums)
 
 
 def _tensor(values: Any) -> Any:

@@ -9,8 +9,7 @@ records that are then added in float64; `network_rounding_inflation` pays for th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,11 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
+from gratis.mechanisms.block_sums import BlockSums
 from gratis.numerics.network_rounding import BLOCK, GRAM_SLACK, LONGEST_CHAIN, SINGLE_UNIT
 from gratis.specs.errors import GratisError
 
-__all__ = ["RULES", "Add", "AddingBehind", "DirectUse", "EmbeddingUse", "MatrixUse", "Rule", "Use", "add_now", "merged"]
+__all__ = ["RULES", "DirectUse", "EmbeddingUse", "MatrixUse", "Rule", "Use", "merged"]
 
 # Squares below the normal float32 range are lost; this much more than covers them in a computed norm.
 _TINY_NORM = 1e-15
@@ -38,40 +38,8 @@ def _rows(mask: Any, tensor: Any) -> Any:
     return mask.reshape(-1, *[1] * (tensor.ndim - 1))
 
 
-Add = Callable[[NDArray[np.float64], Any], None]
-
-
-def add_now(total: NDArray[np.float64], part: Any) -> None:
-    """Add the tensor `part` to `total`."""
-    # numpy adds float32 into float64 several times faster than torch does.
-    np.add(total, part.numpy().reshape(total.shape), out=total)
-
-
-class AddingBehind:
-    """Adds in a second thread while the next product is computed; one sum at a time, in the order they came.
-
-    So the result is that of adding at once, to the bit.
-    """
-
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(max_workers=1)
-        self._last: Future[None] | None = None
-
-    def __call__(self, total: NDArray[np.float64], part: Any) -> None:
-        """Start adding `part` to `total`; whoever calls must not change either before the next call returns."""
-        self._wait()
-        self._last = self._pool.submit(add_now, total, part)
-
-    def _wait(self) -> None:
-        if self._last is not None:
-            self._last.result()
-
-    def __enter__(self) -> AddingBehind:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown()
-        self._wait()
+def _blocks(count: int) -> Iterator[slice]:
+    return (slice(start, start + BLOCK) for start in range(0, count, BLOCK))
 
 
 class DirectUse:
@@ -90,13 +58,12 @@ class DirectUse:
         """Set the gradients of the marked records to zero."""
         self.gradients = self.gradients.masked_fill(_rows(bad, self.gradients), 0)
 
-    def add_weighted_sum(self, weights: Any, total: NDArray[np.float64], add: Add = add_now) -> None:
+    def add_weighted_sum(self, weights: Any, total: NDArray[np.float64], sums: BlockSums) -> None:
         """Add Σ wᵢ·gradientᵢ to total."""
         flat = self.gradients.flatten(1)
         scale = weights.to(flat.dtype)
-        for start in range(0, len(flat), BLOCK):
-            rows = slice(start, start + BLOCK)
-            add(total, scale[rows] @ flat[rows])
+        for rows in _blocks(len(flat)):
+            total += (scale[rows] @ flat[rows]).numpy()
 
     def materialised(self) -> DirectUse:
         """Itself."""
@@ -150,19 +117,21 @@ class MatrixUse:
         if self._direct is not None:
             self._direct.drop(bad)
 
-    def add_weighted_sum(self, weights: Any, total: NDArray[np.float64], add: Add = add_now) -> None:
+    def add_weighted_sum(self, weights: Any, total: NDArray[np.float64], sums: BlockSums) -> None:
         """Add Σ wᵢ·gradientᵢ to total: one matrix product for each block of records."""
         if not self.once and not self.gram:
-            self.materialised().add_weighted_sum(weights, total, add)
+            self.materialised().add_weighted_sum(weights, total, sums)
             return
-        single = self.once
-        scaled = self.gradients * _rows(weights.to(self.gradients.dtype), self.gradients)
-        groups = self.inputs.shape[1]
-        for start in range(0, len(scaled), BLOCK):
-            rows = slice(start, start + BLOCK)
-            for group, part in enumerate(total.reshape(groups, -1)):
-                b, a = scaled[rows, group].flatten(0, 1), self.inputs[rows, group].flatten(0, 1)
-                add(part, b.mT @ a if single else b.double().mT @ a.double())
+        scale = weights.to(self.gradients.dtype)
+        for group, part in enumerate(total.reshape(self.inputs.shape[1], -1)):
+            b, a = self.gradients[:, group], self.inputs[:, group]
+            if self.once:
+                sums.add_weighted_products(part, b[:, 0], a[:, 0], scale[:, None])
+                continue
+            scaled = b * scale[:, None, None]
+            for rows in _blocks(len(b)):
+                long_b, long_a = scaled[rows].flatten(0, 1).double(), a[rows].flatten(0, 1).double()
+                part += (long_b.mT @ long_a).flatten().numpy()
 
     def materialised(self) -> DirectUse:
         """The gradient of every record."""
@@ -208,13 +177,12 @@ class EmbeddingUse:
         """Set the gradients of the marked records to zero."""
         self.gradients = self.gradients.masked_fill(_rows(bad, self.gradients), 0)
 
-    def add_weighted_sum(self, weights: Any, total: NDArray[np.float64], add: Add = add_now) -> None:
+    def add_weighted_sum(self, weights: Any, total: NDArray[np.float64], sums: BlockSums) -> None:
         """Add Σ wᵢ·gradientᵢ to total, row by row in float64."""
         scaled = self.gradients.double() * _rows(weights, self.gradients)
-        for start in range(0, len(scaled), BLOCK):
-            rows = slice(start, start + BLOCK)
+        for rows in _blocks(len(scaled)):
             table = scaled.new_zeros(self.rows, scaled.shape[-1])
-            add(total, table.index_add_(0, self.index[rows].flatten(), scaled[rows].flatten(0, 1)))
+            total += table.index_add_(0, self.index[rows].flatten(), scaled[rows].flatten(0, 1)).flatten().numpy()
 
     def materialised(self) -> DirectUse:
         """The gradient of every record."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import os
 import secrets
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,30 +24,11 @@ from numpy.typing import ArrayLike, NDArray
 from gratis.specs.checks import check_count, check_non_negative
 from gratis.specs.errors import GratisError
 
-__all__ = ["DRAWS", "GRID_BITS", "Deferred", "NoiseSource", "noise_source", "snap"]
+__all__ = ["DRAWS", "GRID_BITS", "NoiseSource", "noise_source", "snap"]
 
 DRAWS = 2
 GRID_BITS = 20
-
-
-class Deferred:
-    """Values that are computed when `NoiseSource.release` asks for them, while it draws their noise.
-
-    The noise never leaves that one call, so overlapping changes time only: `release(Deferred(f, shape), std)` equals
-    `release(f(), std)`, to the bit if f draws nothing from the same source.
-
-    >>> late = Deferred(lambda: np.array([1.0, 2.0]), (2,))
-    >>> NoiseSource.insecure(1).release(late, 0.1).tolist() == NoiseSource.insecure(1).release([1.0, 2.0], 0.1).tolist()
-    True
-    """
-
-    __slots__ = ("_compute", "shape")
-
-    def __init__(self, compute: Callable[[], NDArray[np.float64]], shape: tuple[int, ...]) -> None:
-        self._compute, self.shape = compute, shape
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.asarray(self._compute(), dtype=dtype)
+_WORTH_A_THREAD = 2**16
 
 
 class NoiseSource:
@@ -63,12 +43,13 @@ class NoiseSource:
     (3,)
     """
 
-    __slots__ = ("_generator", "_pid", "_secure")
+    __slots__ = ("_generators", "_pid", "_secure")
 
     def __init__(self, key: int, *, secure: bool) -> None:
         from randomgen import ChaCha
 
-        self._generator = np.random.Generator(ChaCha(key=key, rounds=20))
+        # One stream for each draw: distant parts of the cipher's counter under one key.
+        self._generators = [np.random.Generator(ChaCha(key=key, counter=k << 64, rounds=20)) for k in range(DRAWS)]
         self._secure = secure
         self._pid = os.getpid()
 
@@ -90,37 +71,41 @@ class NoiseSource:
     @property
     def generator(self) -> np.random.Generator:
         """The underlying generator, for compiled loops whose result is released through `release`."""
-        if os.getpid() != self._pid:
-            raise GratisError("a noise source must not be used in a forked process: its noise would repeat")
-        return self._generator
+        self._refuse_fork()
+        return self._generators[0]
 
     def normal(self, std: float, shape: int | tuple[int, ...]) -> NDArray[np.float64]:
-        """Draw i.i.d. N(0, std²) as sums of independent draws."""
+        """Draw i.i.d. N(0, std²) as sums of independent draws; large ones in a thread for each draw."""
         std = check_non_negative("std", std)
-        generator = self.generator
-        total = generator.standard_normal(shape)
-        for _ in range(DRAWS - 1):
-            total += generator.standard_normal(shape)
+        self._refuse_fork()
+        first, *others = self._generators
+        if np.prod(shape) < _WORTH_A_THREAD:
+            total = np.asarray(first.standard_normal(shape))
+            rest = [other.standard_normal(shape) for other in others]
+        else:
+            # numpy lets go of the interpreter's lock while it draws.
+            with ThreadPoolExecutor(max_workers=len(others)) as pool:
+                drawing = [pool.submit(other.standard_normal, shape) for other in others]
+                total = first.standard_normal(shape)
+            rest = [drawn.result() for drawn in drawing]
+        for draw in rest:
+            total += draw
         total *= std / math.sqrt(DRAWS)
-        return np.asarray(total, dtype=np.float64)
+        return total
 
     def release(self, values: ArrayLike, std: float) -> NDArray[np.float64]:
         """Return values + N(0, std²), rounded to the public grid of `std`.
 
         Non-finite values count as 0: a release must not fail, or answer NaN, because of one record.
         """
-        if isinstance(values, Deferred):
-            # numpy lets go of the interpreter's lock while it draws. Leaving the block waits for the thread.
-            with ThreadPoolExecutor(max_workers=1) as pool:
-                drawing = pool.submit(self.normal, std, values.shape)
-                exact = _finite(values)
-            noise = drawing.result()
-            if noise.shape != exact.shape:
-                raise ValueError("deferred values must have the shape that was announced")
-        else:
-            exact = _finite(values)
-            noise = self.normal(std, exact.shape)
-        return snap(exact + noise, std)
+        exact = np.asarray(values, dtype=np.float64)
+        noised = self.normal(std, exact.shape)
+        np.add(noised, exact, out=noised, where=np.isfinite(exact))
+        return _snapped(noised, std)
+
+    def _refuse_fork(self) -> None:
+        if os.getpid() != self._pid:
+            raise GratisError("a noise source must not be used in a forked process: its noise would repeat")
 
     def describe(self) -> dict[str, Any]:
         """Return what the certificate says about randomness."""
@@ -142,18 +127,23 @@ class NoiseSource:
         return f"NoiseSource({'secure' if self._secure else 'INSECURE, reproducible'})"
 
 
-def _finite(values: ArrayLike) -> NDArray[np.float64]:
-    return np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
-
-
 def snap(values: NDArray[np.float64], std: float) -> NDArray[np.float64]:
     """Round to the grid of step 2^(⌊log₂ std⌋ − GRID_BITS), clamped to where the grid is exact in float64."""
+    return _snapped(np.array(values, dtype=np.float64), std)
+
+
+def _snapped(values: NDArray[np.float64], std: float) -> NDArray[np.float64]:
+    """`snap` in place: releases of a million values every step should not wait for memory."""
     if std == 0:
         return values
     step = math.ldexp(1.0, max(math.frexp(std)[1] - 1 - GRID_BITS, -1070))
     limit = math.ldexp(step, 52) if step < 1e290 else math.inf
-    # Both operations depend on std alone: post-processing. np.rint(v/step) is exact below 2^52 steps.
-    return np.asarray(np.rint(np.clip(values, -limit, limit) / step) * step)
+    # All of it depends on std alone: post-processing. np.rint(v/step) is exact below 2^52 steps.
+    np.clip(values, -limit, limit, out=values)
+    values /= step
+    np.rint(values, out=values)
+    values *= step
+    return values
 
 
 def noise_source(noise_seed: int | None = None, *, insecure_reproducible: bool = False) -> NoiseSource:

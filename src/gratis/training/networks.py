@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from gratis.mechanisms.ghost_clipping import ClippedGradientSum, Loss, cross_entropy
-from gratis.mechanisms.noise import Deferred, NoiseSource
+from gratis.mechanisms.noise import NoiseSource
 from gratis.numerics.network_rounding import network_rounding_inflation
 from gratis.specs.checks import check_count, check_positive
 from gratis.specs.errors import GratisError
@@ -113,10 +112,8 @@ def train_full_batch(
     gradient.check(X, y)
 
     def released() -> Iterator[NDArray[np.float64]]:
-        # Noise is drawn while the gradient is computed.
-        mean = Deferred(lambda: gradient(X, y) / (n * gradient.clip_norm), (gradient.size,))
         for std in stds:
-            yield gradient.clip_norm * noise.release(mean, float(std))
+            yield gradient.clip_norm * noise.release(gradient(X, y) / (n * gradient.clip_norm), float(std))
 
     _descend(gradient, released(), rates, optimiser, average, progress)
     return NetworkResult(module, event)
@@ -163,15 +160,10 @@ def train_poisson(
 
     def released() -> Iterator[NDArray[np.float64]]:
         for rows in sampling.batches(noise):
-            total = Deferred(partial(_in_units_of_clip, gradient, X, y, rows), (gradient.size,))
-            yield scale * noise.release(total, std)
+            yield scale * noise.release(gradient(X, y, rows) / gradient.clip_norm, std)
 
     _descend(gradient, released(), rates, optimiser, average, progress)
     return NetworkResult(module, event)
-
-
-def _in_units_of_clip(gradient: ClippedGradientSum, X: Any, y: Any, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-    return gradient(X, y, rows) / gradient.clip_norm
 
 
 def _descend(

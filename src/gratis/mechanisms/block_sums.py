@@ -1,0 +1,63 @@
+"""Float64 sums of float32 matrix products over blocks of records, close to the cost of one product over all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gratis.numerics.network_rounding import BLOCK, GROUP
+
+__all__ = ["BlockSums"]
+
+
+class BlockSums:
+    """Adds products to totals; its buffers are kept, for fresh memory costs as much as the sums themselves."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, Any] = {}
+        # glibc gives freed memory back to the system beyond twice the largest block (of at most 32 MB) freed so far,
+        # and every micro-batch then pays to get it anew, a tenth of a step. One such block, freed, ends that.
+        torch.empty(31 * 2**20, dtype=torch.uint8)
+
+    def add_weighted_products(self, total: NDArray[np.float64], b: Any, a: Any, weights: Any) -> None:
+        """Add Σᵢ wᵢ·bᵢaᵢᵀ to the flat total: one product for every `BLOCK` records, added up in `GROUP`s.
+
+        Parameters
+        ----------
+        total : (o·k,)
+        b : (m, o)
+        a : (m, k)
+        weights : (m, 1)
+        """
+        shape = b.shape[1], a.shape[1]
+        scaled = self._room("scaled", (BLOCK, shape[0]), b.dtype)
+        first, product = self._room("first", shape, b.dtype), self._room("product", shape, b.dtype)
+        for group in range(0, len(b), GROUP * BLOCK):
+            end = min(group + GROUP * BLOCK, len(b))
+            for start in range(group, end, BLOCK):
+                rows = slice(start, min(start + BLOCK, end))
+                left = torch.mul(b[rows], weights[rows], out=scaled[: rows.stop - start])
+                if start == group:
+                    torch.mm(left.mT, a[rows], out=first)
+                else:
+                    # Not `addmm`: a library that started its sums from `first` would make one long chain of them.
+                    first += torch.mm(left.mT, a[rows], out=product)
+            _add(total, first)
+
+    def _room(self, name: str, shape: tuple[int, int], dtype: Any) -> Any:
+        size = shape[0] * shape[1]
+        found = self._buffers.get(name)
+        if found is None or found.numel() < size or found.dtype != dtype:
+            found = self._buffers[name] = torch.empty(size, dtype=dtype)
+        return found[:size].view(shape)
+
+
+def _add(total: NDArray[np.float64], part: Any) -> None:
+    # torch adds float32 to float64 in all its threads, numpy in one, but faster there.
+    if torch.get_num_threads() > 1:
+        torch.from_numpy(total).add_(part.flatten())
+    else:
+        total += part.flatten().numpy()
