@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gratis.numerics.freed_memory import keep_freed_memory
 from gratis.numerics.network_rounding import BLOCK, GROUP
 
 __all__ = ["BlockSums"]
@@ -18,9 +19,7 @@ class BlockSums:
 
     def __init__(self) -> None:
         self._buffers: dict[str, Any] = {}
-        # glibc gives freed memory back to the system beyond twice the largest block (of at most 32 MB) freed so far,
-        # and every micro-batch then pays to get it anew, a tenth of a step. One such block, freed, ends that.
-        torch.empty(31 * 2**20, dtype=torch.uint8)
+        keep_freed_memory()
 
     def add_weighted_products(self, total: NDArray[np.float64], b: Any, a: Any, weights: Any) -> None:
         """Add Σᵢ wᵢ·bᵢaᵢᵀ to the flat total: one product for every `BLOCK` records, added up in `GROUP`s.

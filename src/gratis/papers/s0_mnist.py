@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.accounting import calibrate_mu, s0_noise_multiplier
+from gratis.numerics.freed_memory import keep_freed_memory
 from gratis.papers.registry import Claim, PaperResult
 from gratis.specs.budget import Budget
 
@@ -117,10 +118,11 @@ def _train(
     std = 2 * rate * clip_norm / n * multiplier * math.sqrt(steps) if multiplier else 0.0
     size = min(n, max(batch, -(-n // steps)))
     order = torch.randperm(n, generator=generator)
+    keep_freed_memory()
     for step in range(steps):
         rows = order[torch.arange(step * size, (step + 1) * size) % n]
         totals = [torch.zeros_like(w) for w in network.weights]
-        for part in rows.split(2500):
+        for part in rows.split(500):
             inputs, scores = network.forward(X[part])
             gradients = network.backward(inputs, softmax_residual(scores, y[part]))
             squares = sum(_squared(a) * _squared(b) for a, b in zip(inputs, gradients, strict=True))
@@ -181,7 +183,7 @@ def _selected(
 def accuracy_against_width(scale: str, rng: np.random.Generator) -> PaperResult:
     """Figure 1, left: accuracy rises with width, then plateaus."""
     images = _images(scale)
-    n, d = images.train[0].shape
+    n = len(images.train[0])
     widths: tuple[int, ...]
     epsilons: tuple[float, ...]
     if scale == "full":
@@ -192,15 +194,7 @@ def accuracy_against_width(scale: str, rng: np.random.Generator) -> PaperResult:
     for width in widths:
         for epsilon in epsilons:
             for rule in RULES:
-                options: Row = {"repeats": 3 if scale == "full" else 1}
-                if width > 1000:
-                    # Costly: only two, the share of the longest T that was best at width 1000, and the same way in
-                    # the scores (a record's gradient has norm about √(d+w)).
-                    flow = _pick(rows, width=1000, epsilon=epsilon, rule=rule)["flow"]
-                    share = flow / _longest_flow(n, epsilon, 1000)
-                    flows = [flow * math.sqrt((d + 1000) / (d + width)), share * _longest_flow(n, epsilon, width)]
-                    options |= {"flows": flows, "batch": 1250}
-                rows.append(_selected(images, width, epsilon, rule, rng, **options))
+                rows.append(_selected(images, width, epsilon, rule, rng, repeats=3 if scale == "full" else 1))
     accuracy = {
         (epsilon, rule): np.array([_pick(rows, width=w, epsilon=epsilon, rule=rule)["test"] for w in widths])
         for epsilon in epsilons
@@ -227,8 +221,9 @@ def accuracy_against_width(scale: str, rng: np.random.Generator) -> PaperResult:
         notes += [
             f"control, width 1000, ε=1, exact noise, all images in every step: {whole['test']:.4f}, "
             f"in turn {chosen['test']:.4f}",
-            "widths 5000 and 10000 try two values of ηT, both derived from the one chosen at width 1000",
-            "steps of 2,500 images in turn (1,250 at widths 5000 and 10000); every point is the mean of 3 runs",
+            "steps of 2,500 images in turn; every point is the mean of 3 runs with the ηT chosen of 4",
+            "earlier runs gave widths 5000 and 10000 two values of ηT and steps of 1,250 images: 2 of 18 claims "
+            "missed, by .0003 and .0005; now all widths are treated alike",
         ]
 
     def draw_figure(figure: Any) -> None:
@@ -357,8 +352,8 @@ def clip_and_time(scale: str, rng: np.random.Generator) -> PaperResult:
     notes = (
         *_NOTES,
         f"T means 10·ηT; at most {most} steps, so cells with long unclipped paths may oscillate",
-        "top right: errors above ½ were asked for first, and failed. Where noise swamps the initial weights, signal "
-        "and noise both grow as C·ηT and ReLU networks have no scale: the error settles (MNIST: .16 exact, .24 paper)",
+        "top right: errors above ½ were asked for first, and the bound was lowered twice after runs had failed it. "
+        "Where noise swamps the initial weights, signal and noise both grow as C·ηT and ReLU networks have no scale: the error settles (MNIST: .16 exact, .24 paper)",
     )
     return PaperResult(settings, rows, claims, draw_figure, notes)
 
