@@ -353,7 +353,8 @@ def clip_and_time(scale: str, rng: np.random.Generator) -> PaperResult:
         *_NOTES,
         f"T means 10·ηT; at most {most} steps, so cells with long unclipped paths may oscillate",
         "top right: errors above ½ were asked for first, and the bound was lowered twice after runs had failed it. "
-        "Where noise swamps the initial weights, signal and noise both grow as C·ηT and ReLU networks have no scale: the error settles (MNIST: .16 exact, .24 paper)",
+        "Where noise swamps the initial weights, signal and noise both grow as C·ηT and ReLU networks have no scale: "
+        "the error settles (MNIST: .16 exact, .24 paper)",
     )
     return PaperResult(settings, rows, claims, draw_figure, notes)
 
