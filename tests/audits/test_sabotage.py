@@ -16,7 +16,7 @@ from gratis.specs.events import Composition, OnePassIteration
 from gratis.specs.neighbouring import Neighbouring
 from gratis.specs.sequences import Runs
 from gratis.training.full_batch import descend, descent_event
-from gratis.training.one_pass import OnePassLoss, OnePassTrainer, train_one_pass_one_vs_rest
+from gratis.training.one_pass import OnePassLoss, OnePassTrainer, train_one_pass
 
 N, D = 24, 3
 RELATION = Neighbouring.REPLACE_ONE
@@ -179,7 +179,7 @@ def one_vs_rest(label, seed):
     )  # fmt: skip
 
     def train(i):
-        return train_one_pass_one_vs_rest(Stream(label), (event, event), noise=NoiseSource.insecure(seed + i))
+        return train_one_pass(Stream(label), (event, event), OnePassLoss.LOGISTIC, noise=NoiseSource.insecure(seed + i))
 
     return train, Composition((event, event))
 

@@ -94,7 +94,6 @@ def test_undeclared_classes_become_an_assumption_and_foreign_labels_count_nothin
         (DPLinearRegression(ledger="x.ledger"), Y, "dataset"),
         (DPLogisticRegression(), np.zeros(N), "class"),
         (DPLogisticRegression(classes=[1]), np.zeros(N), "class"),
-        (DPLogisticRegression(algorithm="one-pass"), np.arange(N) % 3, "full-batch"),
     ],
 )
 def test_bad_parameters_are_refused_before_anything_is_spent(estimator: Any, target: Any, word: str) -> None:
@@ -192,6 +191,36 @@ def test_streams_give_the_same_model_as_arrays() -> None:
         DPLinearRegression(algorithm="full-batch").fit_rows(ArrayRows(X, Y))
     binary = DPLogisticRegression(**choices, classes=[0, 1], **SEEDED).fit_rows(ArrayRows(X, (Y > 100) * 1.0))
     assert binary.score(X, (Y > 100) * 1.0) > 0.7
+
+
+@pytest.mark.parametrize("way", ["fit", "fit_rows", "partial_fit"])
+def test_several_classes_share_one_pass(way: str) -> None:
+    three = np.digitize(Y, np.quantile(Y, [1 / 3, 2 / 3]))
+    model = DPLogisticRegression(
+        epsilon=8.0, classes=[0, 1, 2], algorithm="one-pass", preprocessing="public", public=SCALES, **SEEDED
+    )
+    if way == "fit":
+        model.fit(X, three)
+    elif way == "fit_rows":
+        model.fit_rows(ArrayRows(X, three, batch_rows=333))
+    else:
+        model.partial_fit(X[:1000], three[:1000], n_rows=N)
+        assert not hasattr(model, "coef_")
+        model.partial_fit(X[1000:], three[1000:])
+    assert model.score(X, three) > 0.55
+    assert model.coef_.shape == (3, D)
+    np.testing.assert_allclose(model.predict_proba(X[:5]).sum(axis=1), 1)
+    assert [event.kind for event in model.certificate_.event.leaves()] == ["one-pass-iteration"] * 3
+    assert 7.9 < model.certificate_.guarantee["epsilon"] <= 8.0
+    assert verify_certificate(model.certificate_) == []
+
+
+def test_a_streamed_classifier_must_know_its_classes() -> None:
+    for classes, word in ((None, "classes"), ([1], "two classes")):
+        model = DPLogisticRegression(algorithm="one-pass", classes=classes)
+        with pytest.raises(GratisError, match=word):
+            model.fit_rows(ArrayRows(X, Y > 100))
+        assert not hasattr(model, "certificate_")
 
 
 def test_nothing_private_is_kept() -> None:

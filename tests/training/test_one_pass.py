@@ -15,7 +15,7 @@ from gratis.mechanisms.noise import NoiseSource
 from gratis.specs.errors import GratisError
 from gratis.specs.events import OnePassIteration
 from gratis.specs.sequences import Runs
-from gratis.training.one_pass import OnePassLoss, OnePassTrainer, train_one_pass, train_one_pass_one_vs_rest
+from gratis.training.one_pass import OnePassLoss, OnePassTrainer, train_one_pass
 from gratis.training.one_pass_kernels import capped_step, fused_products, project
 
 N, D = 240, 7
@@ -345,12 +345,16 @@ def test_streams_and_one_vs_rest():
     np.testing.assert_array_equal(got, run(event, X, y))
     classes = np.arange(N) % 3
     events = (silent(event), silent(event), silent(event))
-    several = train_one_pass_one_vs_rest(
-        ArrayRows(X, classes), events, noise=NoiseSource.insecure(1), fit_intercept=True
+    classes[7] = 3  # not among them: its row is the identity map in every pass
+    several = train_one_pass(
+        ArrayRows(X, classes), events, OnePassLoss.LOGISTIC, noise=NoiseSource.insecure(1), fit_intercept=True
     )
     for k in range(3):
-        alone = run(events[k], X, classes == k, OnePassLoss.LOGISTIC, fit_intercept=True)
+        target = np.where(classes == 3, np.nan, classes == k)
+        alone = run(events[k], X, target, OnePassLoss.LOGISTIC, fit_intercept=True)
         np.testing.assert_array_equal(several[k], alone)
+    as_rest = run(events[0], X, classes == 0, OnePassLoss.LOGISTIC, fit_intercept=True)
+    assert not np.array_equal(several[0], as_rest)  # negative control
     with pytest.raises(GratisError, match="make a pass of 240 rows"):
         train_one_pass(ArrayRows(X[:-1], y[:-1]), event, OnePassLoss.SQUARED, noise=NoiseSource.insecure(5))
 

@@ -24,7 +24,7 @@ from gratis.planner.linear import plan_linear
 from gratis.specs.budget import Budget
 from gratis.specs.events import Composition, Event, OnePassIteration
 from gratis.specs.plans import Plan
-from gratis.training.one_pass import OnePassLoss, OnePassTrainer, train_one_pass
+from gratis.training.one_pass import OnePasses, OnePassLoss, train_one_pass
 from gratis.training.released_linear import ReleasedLinear
 
 __all__ = ["OnePassProgress", "OnePassStages", "fit_one_pass", "plan_one_pass"]
@@ -39,7 +39,7 @@ class OnePassStages:
 
     features: StandardisationPlan | None
     target: StandardisationPlan | None
-    one_pass: OnePassIteration
+    passes: tuple[OnePassIteration, ...]
     loss: OnePassLoss
     plan: Plan
 
@@ -56,12 +56,14 @@ def _pass_plan(n_records: int, n_columns: int, budget: Budget) -> Plan:
 
 
 def plan_one_pass(
-    n_records: int, n_features: int, *, budget: Budget, standardise: bool, regression: bool
+    n_records: int, n_features: int, *, budget: Budget, standardise: bool, n_classes: int | None
 ) -> OnePassStages:
     """Fix every release. The logistic pass borrows the schedule of a regression on ±½ labels, four times as fast.
 
-    (ℓ″ ≤ ¼, so near θ = 0 a logistic step of size 4η moves scores like a linear one of size η.)
+    (ℓ″ ≤ ¼, so near θ = 0 a logistic step of size 4η moves scores like a linear one of size η.) More than two classes
+    are trained against the rest, side by side in the same pass, and share its budget equally.
     """
+    regression = n_classes is None
     relation = budget.neighbouring
     mu = calibrate_mu(budget)
     features = target = None
@@ -73,16 +75,19 @@ def plan_one_pass(
             target = plan_standardisation(
                 n_records, 1, mu=mus[1], neighbouring=relation, tail=0.002, headroom=2.0, label="target"
             )
-    plan = _pass_plan(n_records, n_features + 1, Budget(mu=mu, neighbouring=relation))
+    outputs = 1 if n_classes is None or n_classes == 2 else n_classes
+    each = split_mu(mu, [1 / outputs] * outputs)[0]
+    plan = _pass_plan(n_records, n_features + 1, Budget(mu=each, neighbouring=relation))
     event = plan.event
     assert isinstance(event, OnePassIteration)
+    passes = (event,) * outputs
     paid: list[Event] = [part.event for part in (features, target) if part is not None]
     return OnePassStages(
         features=features,
         target=target,
-        one_pass=event,
+        passes=passes,
         loss=OnePassLoss.SQUARED if regression else OnePassLoss.LOGISTIC,
-        plan=replace(plan, budget=budget, event=Composition((*paid, event))),
+        plan=replace(plan, budget=budget, event=Composition((*paid, *passes))),
     )
 
 
@@ -108,8 +113,8 @@ def fit_one_pass(
     features = replace(features or Standardiser.identity(rows.n_features), impute=impute)
     target = target or Standardiser.identity(1)
     standardised = _Standardised(rows, features, target)
-    parameters = train_one_pass(standardised, stages.one_pass, stages.loss, noise=noise, fit_intercept=True)
-    return ReleasedLinear(parameters=parameters[:, None], features=features, target=target, event=stages.event)
+    parameters = train_one_pass(standardised, stages.passes, stages.loss, noise=noise, fit_intercept=True)
+    return ReleasedLinear(parameters=parameters.T, features=features, target=target, event=stages.event)
 
 
 class _Standardised:
@@ -141,8 +146,8 @@ class OnePassProgress:
         self.stages, self.n_rows = stages, n_rows
         self._features = features or Standardiser.identity(n_features)
         self._target = target or Standardiser.identity(1)
-        self._trainer = OnePassTrainer(
-            stages.one_pass, stages.loss, n_features=n_features, noise=release.noise, fit_intercept=True, n_rows=n_rows
+        self._trainer = OnePasses(
+            stages.passes, stages.loss, n_features=n_features, noise=release.noise, fit_intercept=True, n_rows=n_rows
         )
         self._release = release.__enter__()
 
@@ -160,6 +165,6 @@ class OnePassProgress:
         parameters = self._trainer.release()
         self._release.__exit__(None, None, None)
         fit = ReleasedLinear(
-            parameters=parameters[:, None], features=self._features, target=self._target, event=self.stages.event
+            parameters=parameters.T, features=self._features, target=self._target, event=self.stages.event
         )
         return fit, self._release

@@ -84,12 +84,10 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
         regression, impute = n_classes is None, self.on_invalid == "impute"
         maps = self._public_maps(X.shape[1], regression=regression)
         algorithm = self._choice("algorithm", _ALGORITHMS)
-        if algorithm == "one-pass" and not regression and n_classes != 2:
-            raise GratisError("one-pass training of several classes is not offered; use algorithm='full-batch'")
         fit: Any
         if algorithm == "one-pass":
             private = self.preprocessing == "private"
-            passes = plan_one_pass(*X.shape, budget=budget, standardise=private, regression=regression)
+            passes = plan_one_pass(*X.shape, budget=budget, standardise=private, n_classes=n_classes)
             event, plan = passes.event, passes.plan
         else:
             stages = plan_stages(
@@ -185,15 +183,18 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
         self, n_rows: int, n_features: int
     ) -> tuple[OnePassStages, Release, tuple[Standardiser | None, Standardiser | None]]:
         """Plan a pass over rows that arrive in batches; nothing is spent yet."""
-        regression = not hasattr(self, "classes")
-        if not regression and (self.classes is None or len(np.unique(np.asarray(self.classes))) != 2):
-            raise GratisError("a streamed pass needs the two classes: pass classes=[negative, positive]")
+        regression, n_classes = not hasattr(self, "classes"), None
         if not regression:
+            if self.classes is None:
+                raise GratisError("a streamed pass must know its classes before it sees them: pass classes=[…]")
             self.classes_ = np.unique(np.asarray(self.classes))
+            n_classes = len(self.classes_)
+            if n_classes < 2:
+                raise GratisError(f"at least two classes are needed, got {n_classes} class")
         budget, noise, ledger = self._budget(), self._noise_source(), self._ledger()
         maps = self._public_maps(n_features, regression=regression)
         private = self.preprocessing == "private"
-        stages = plan_one_pass(n_rows, n_features, budget=budget, standardise=private, regression=regression)
+        stages = plan_one_pass(n_rows, n_features, budget=budget, standardise=private, n_classes=n_classes)
         release = Release(
             stages.event, budget, noise, ledger=ledger, dataset=self.dataset, plan=stages.plan, selection=Selection.NONE
         )

@@ -79,10 +79,12 @@ class TableJob:
             f"{self.training.n_rows} rows, {columns} columns after encoding; {kind} of {self.target.name!r}"
             + (f" with {self.n_classes} classes." if self.n_classes else "."),
             f"Budget {self.budget.describe()}.",
-            f"Model: {self.model}" + (f": {self.choice.reason}" if self.choice else ", as asked for."),
+            f"Model: {self.model}" + (f": {self.choice.reason}" if self.choice else "."),
         ]
         if self.streamed:
-            sentences.append("The file is larger than memory: one pass over its rows, in constant memory.")
+            sentences.append(
+                "The file is larger than memory: one pass in constant memory, which only this model can do."
+            )
         if self.held_out:
             rows = self.n_rows - self.training.n_rows
             sentences.append(f"{rows} rows are held out, and the score on them is released under a budget of its own.")
@@ -202,8 +204,6 @@ def plan_table_fit(
         raise GratisError(f"the file has {n_rows} rows, too few to train on")
     streamed = _COPIES * 8.0 * rows.n_rows * rows.n_features > memory_bytes
     n_classes = None if column.levels is None else len(column.levels)
-    if streamed and n_classes not in (None, 2):
-        raise GratisError("several classes cannot be trained in one pass over a large file; raise --memory")
     single_pass = "linear" if n_classes is None else "logistic"
     if streamed and model not in ("auto", single_pass):
         raise GratisError(f"only {single_pass} can be trained in one pass over a large file; raise --memory")

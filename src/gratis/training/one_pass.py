@@ -9,7 +9,7 @@ a block is drawn. Proofs: docs/proofs/amplification-by-iteration.md, docs/proofs
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Any, NoReturn, Protocol
 
@@ -25,7 +25,7 @@ from gratis.specs.events import OnePassIteration
 from gratis.specs.sequences import Runs
 from gratis.training import one_pass_kernels
 
-__all__ = ["OnePassLoss", "OnePassTrainer", "Rows", "train_one_pass", "train_one_pass_one_vs_rest"]
+__all__ = ["OnePassLoss", "OnePassTrainer", "OnePasses", "Rows", "train_one_pass"]
 
 _BYTES_AT_ONCE = 2**22
 _NORMALS_AT_ONCE = 2**16
@@ -197,45 +197,65 @@ class OnePassTrainer:
         return f"OnePassTrainer({self.loss}, n_rows={self.n_rows}, n_features={self.n_features})"
 
 
+class OnePasses:
+    """One pass, or (given several events) a logistic pass for each class against the rest, over the same rows.
+
+    **Guarantee**: the releases compose, μ = √Σρ_k²: account for `Composition(events)`. Labels of several passes are
+    0 … K−1; any other label makes its row the identity map in all of them.
+    """
+
+    def __init__(
+        self, events: Sequence[OnePassIteration], loss: OnePassLoss, *, n_features: int, noise: NoiseSource,
+        fit_intercept: bool = False, n_rows: int | None = None,
+    ) -> None:  # fmt: skip
+        self._trainers = [
+            OnePassTrainer(event, loss, n_features=n_features, noise=noise, fit_intercept=fit_intercept, n_rows=n_rows)
+            for event in events
+        ]
+
+    @property
+    def rows_seen(self) -> int:
+        """Rows used so far."""
+        return self._trainers[0].rows_seen
+
+    def consume(self, X: ArrayLike, y: ArrayLike) -> None:
+        """Use the next rows in every pass."""
+        labels, count = np.asarray(y), len(self._trainers)
+        if count == 1:
+            self._trainers[0].consume(X, labels)
+            return
+        known = np.isin(labels, np.arange(count))
+        for label, trainer in enumerate(self._trainers):
+            trainer.consume(X, np.where(known, labels == label, np.nan))
+
+    def release(self) -> NDArray[np.float64]:
+        """Return one row of parameters for each pass, once."""
+        return np.stack([trainer.release() for trainer in self._trainers])
+
+
 def train_one_pass(
-    stream: Rows, event: OnePassIteration, loss: OnePassLoss, *, noise: NoiseSource, fit_intercept: bool = False
+    stream: Rows,
+    events: OnePassIteration | Sequence[OnePassIteration],
+    loss: OnePassLoss,
+    *,
+    noise: NoiseSource,
+    fit_intercept: bool = False,
 ) -> NDArray[np.float64]:
     """Run the declared pass over a stream and return the released parameters (intercept last).
 
-    **Guarantee**: that of `OnePassTrainer`. A stream with missing values must be validated before the budget is
-    reserved, if at all; here such rows count as the identity map.
+    Several events are passes of one class against the rest, and give one row of parameters each.
+
+    **Guarantee**: that of `OnePassTrainer`, or of `OnePasses`. A stream with missing values must be validated before
+    the budget is reserved, if at all; here such rows count as the identity map.
     """
-    return _train(stream, (event,), loss, noise, fit_intercept, lambda y: (y,))[0]
-
-
-def train_one_pass_one_vs_rest(
-    stream: Rows, events: tuple[OnePassIteration, ...], *, noise: NoiseSource, fit_intercept: bool = False
-) -> NDArray[np.float64]:
-    """Run one logistic pass a class (labels 0 … K−1) over the same stream; return one row of parameters a class.
-
-    **Guarantee**: the K releases compose, μ = √Σρ_k²: account for `Composition(events)`.
-    """
-
-    def indicators(y: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-        return tuple((y == label).astype(np.float64) for label in range(len(events)))
-
-    return _train(stream, events, OnePassLoss.LOGISTIC, noise, fit_intercept, indicators)
-
-
-def _train(
-    stream: Rows, events: tuple[OnePassIteration, ...], loss: OnePassLoss, noise: NoiseSource,
-    fit_intercept: bool, targets: Any,
-) -> NDArray[np.float64]:  # fmt: skip
-    trainers = [
-        OnePassTrainer(
-            event, loss, n_features=stream.n_features, noise=noise, fit_intercept=fit_intercept, n_rows=stream.n_rows
-        )
-        for event in events
-    ]
+    passes = OnePasses(
+        (events,) if isinstance(events, OnePassIteration) else events, loss,
+        n_features=stream.n_features, noise=noise, fit_intercept=fit_intercept, n_rows=stream.n_rows,
+    )  # fmt: skip
     for X, y in stream.batches():
-        for trainer, target in zip(trainers, targets(np.asarray(y)), strict=True):
-            trainer.consume(X, target)
-    return np.stack([trainer.release() for trainer in trainers])
+        passes.consume(X, y)
+    released = passes.release()
+    return np.asarray(released[0]) if isinstance(events, OnePassIteration) else released
 
 
 class _Lookup:
