@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
@@ -41,6 +42,17 @@ def test_levels_buckets_truth_values_and_missing_cells(people: Path) -> None:
     assert X[:, 4:].sum(axis=1).tolist() == [1, 1, 1]
     np.testing.assert_array_equal(X[0, 4:], X[2, 4:])
     stream.validate()
+
+
+def test_line_breaks_in_cells_do_not_cut_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of the reader end anywhere: a break in quotes at the end of one must not become a new row."""
+    monkeypatch.setattr("gratis.data.tables._CSV_BLOCK_BYTES", 64)
+    path = tmp_path / "notes.csv"
+    path.write_text("note,income\n" + "".join(f'"line {i}\nand {"more " * (i % 7)}",{i}\n' for i in range(200)))
+    table = open_table(path)
+    assert table.count_rows() == 200
+    found = [value.as_py() for batch in table.batches(["income"], 50) for value in batch.column(0)]
+    assert found == [str(i) for i in range(200)]
 
 
 def test_a_public_value_fills_missing_numbers(people: Path) -> None:

@@ -47,6 +47,13 @@ def test_sensitivity_on_neighbours(relation: Neighbouring, kind: str) -> None:
     assert worst > 0.9 * event.sensitivity
 
 
+def test_labels_outside_the_classes_are_misses() -> None:
+    """They must neither raise, which would tell of a record, nor be counted as another class."""
+    rows, labels = X[2000:2004], np.array([-1.0, 2.0, np.nan, 1e300])
+    assert not _hits(LOGISTIC, rows, labels).any()
+    assert _hits(LOGISTIC, rows, LOGISTIC.predict(rows).astype(float)).all()
+
+
 def test_negative_control_without_the_clip_the_bound_breaks() -> None:
     event = evaluation_event(50, Budget(mu=1.0), regression=True)
     target = LINEAR.fit_.target

@@ -113,3 +113,12 @@ def test_bad_parameters():
         second_moment_event(10, 2, mu=0.0, neighbouring=Neighbouring.ZERO_OUT)
     with pytest.raises(GratisError, match="n_columns"):
         second_moment_event(10, 0, mu=1.0, neighbouring=Neighbouring.ZERO_OUT)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_huge_record_raises_no_warning():
+    """A warning on the screen would tell that such a record is there."""
+    basis = Preconditioner(np.full((2, 2), 2.0), np.ones(2))
+    assert np.isinf(basis.transform(np.full((1, 2), 1e308))).all()
+    with pytest.raises(RuntimeWarning):
+        np.full((1, 2), 1e308) @ basis.basis.T  # negative control
