@@ -36,6 +36,7 @@ FITTED = [
     (DPLinearRegression(2.0, on_invalid="impute", **SEEDED), HOLES, Y),
     (DPLinearRegression(2.0, algorithm="one-pass", **SEEDED), X, Y),
     (DPLogisticRegression(2.0, **SEEDED), X, LABELS),
+    (DPLogisticRegression(2.0, algorithm="one-pass", **SEEDED), X, np.digitize(Y, np.quantile(Y, [0.3, 0.7]))),
     (DPRandomFeaturesRegressor(2.0, 1e-3, n_features=100, **SEEDED), X, Y),
     (DPRandomFeaturesClassifier(2.0, n_features=100, on_invalid="impute", **SEEDED), HOLES, LABELS),
     (DPRandomFeaturesClassifier(2.0, features="scattering", **SEEDED), IMAGES, LABELS[:300]),

@@ -209,10 +209,26 @@ def test_several_classes_share_one_pass(way: str) -> None:
         model.partial_fit(X[1000:], three[1000:])
     assert model.score(X, three) > 0.55
     assert model.coef_.shape == (3, D)
-    np.testing.assert_allclose(model.predict_proba(X[:5]).sum(axis=1), 1)
+    odds = X[:5] @ model.coef_.T + model.intercept_
+    inside = (np.abs(X[:5] - model.fit_.features.centre) <= model.fit_.features.window).all(axis=1)
+    assert inside.any()
+    sigmoid = 1 / (1 + np.exp(-odds[inside]))
+    expected = sigmoid / sigmoid.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(model.predict_proba(X[:5])[inside], expected, rtol=1e-6)
+    assert "3 classes" in model.plan_.reasons[0]
     assert [event.kind for event in model.certificate_.event.leaves()] == ["one-pass-iteration"] * 3
     assert 7.9 < model.certificate_.guarantee["epsilon"] <= 8.0
     assert verify_certificate(model.certificate_) == []
+
+
+def test_partial_fit_puts_the_public_centre_in_the_place_of_missing_features() -> None:
+    choices: dict[str, Any] = {"algorithm": "one-pass", "preprocessing": "public", "public": SCALES}
+    holes, filled = X.copy(), X.copy()
+    holes[::3, 1], filled[::3, 1] = np.nan, SCALES.features(D).centre[1]
+    model = DPLinearRegression(**choices, on_invalid="impute", **SEEDED).partial_fit(holes, Y, n_rows=N)
+    same = DPLinearRegression(**choices, **SEEDED).partial_fit(filled, Y, n_rows=N)
+    np.testing.assert_array_equal(model.coef_, same.coef_)
+    np.testing.assert_array_equal(model.predict(holes[:9]), same.predict(filled[:9]))
 
 
 def test_a_streamed_classifier_must_know_its_classes() -> None:

@@ -470,6 +470,65 @@ def test_frozen_parameters_get_no_gradient() -> None:
     assert not module[0].weight.requires_grad
 
 
+class Autocast(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.layer(x).float()
+
+
+def test_half_precision_is_refused() -> None:
+    """Its sums round far more than the proof pays for, and overflow."""
+    X, y = torch.zeros(4, 4), torch.zeros(4, dtype=torch.long)
+    with pytest.raises(GratisError, match="half precision"):
+        ClippedGradientSum(Autocast(), clip_norm=1.0).check(X, y)
+    gradient = ClippedGradientSum(nn.Linear(4, 2), clip_norm=1.0)
+    gradient.check(X, y)
+    with pytest.raises(GratisError, match="half precision"), torch.autocast("cpu", dtype=torch.bfloat16):
+        gradient(X, y)
+    try:
+        torch.set_float32_matmul_precision("medium")
+        with pytest.raises(GratisError, match="half precision"):
+            gradient(X, y)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    gradient(X, y)
+
+
+@pytest.mark.parametrize("shape", [(1, 50), (20, 1), (7, 5)])
+def test_a_dropped_record_leaves_other_blocks_alone(shape: tuple[int, int]) -> None:
+    """To the bit, whatever the layout of the inputs: products of other blocks must not depend on it."""
+    k, o = shape
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randn(4 * BLOCK, 3 * k, generator=generator)[:, :k].reshape(-1, 1, 1, k)
+    b = torch.randn(4 * BLOCK, 2 * o, generator=generator)[:, :o].reshape(-1, 1, 1, o)
+    weights = torch.ones(4 * BLOCK, dtype=torch.float64)
+    weights[:BLOCK] = 0
+    totals = [np.zeros(k * o), np.zeros(k * o)]
+    for total, bad in zip(totals, (False, True), strict=True):
+        use = layer_rules.MatrixUse(a, b)
+        if bad:
+            use.drop(torch.arange(4 * BLOCK) == 0)
+        use.add_weighted_sum(weights, total, BlockSums())
+    assert np.array_equal(*totals)
+
+
+def test_memory_addresses_change_no_bit() -> None:
+    torch.manual_seed(0)
+    gradient = ClippedGradientSum(nn.Linear(5, 3), clip_norm=1.0)
+    room = np.random.default_rng(0).standard_normal(600 * 5 + 16).astype(np.float32)
+    y = np.arange(600) % 3
+    found = []
+    for offset in range(16):
+        X = room[offset : offset + 3000]
+        X[:] = np.random.default_rng(1).standard_normal(3000)
+        found.append(gradient(X.reshape(600, 5), y))
+    assert all(np.array_equal(found[0], other) for other in found)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_block_sums_are_products_of_blocks_added_in_float64(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the proof of rounding assumes; buffers are reused for other shapes and types without leaving a trace."""

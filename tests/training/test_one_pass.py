@@ -15,7 +15,7 @@ from gratis.mechanisms.noise import NoiseSource
 from gratis.specs.errors import GratisError
 from gratis.specs.events import OnePassIteration
 from gratis.specs.sequences import Runs
-from gratis.training.one_pass import OnePassLoss, OnePassTrainer, train_one_pass
+from gratis.training.one_pass import OnePasses, OnePassLoss, OnePassTrainer, train_one_pass
 from gratis.training.one_pass_kernels import capped_step, fused_products, project
 
 N, D = 240, 7
@@ -357,6 +357,32 @@ def test_streams_and_one_vs_rest():
     assert not np.array_equal(several[0], as_rest)  # negative control
     with pytest.raises(GratisError, match="make a pass of 240 rows"):
         train_one_pass(ArrayRows(X[:-1], y[:-1]), event, OnePassLoss.SQUARED, noise=NoiseSource.insecure(5))
+
+
+def test_several_passes_fail_closed(monkeypatch):
+    X = rows()[0]
+    events, classes = (silent(event_of(N)),) * 3, np.arange(N) % 3
+    with pytest.raises(GratisError, match="logistic"):
+        OnePasses(events, OnePassLoss.SQUARED, n_features=X.shape[1], noise=NoiseSource.insecure(1))
+    passes = OnePasses(events, OnePassLoss.LOGISTIC, n_features=X.shape[1], noise=NoiseSource.insecure(1))
+    with pytest.raises(GratisError, match="numbers from 0 to 2"):
+        passes.consume(X[:4], np.array(["a", "b", "c", "a"]))
+    assert passes.rows_seen == 0
+    honest, calls = OnePassTrainer.consume, []
+
+    def interrupted(self, *batch):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        honest(self, *batch)
+
+    monkeypatch.setattr(OnePassTrainer, "consume", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        passes.consume(X[:4], classes[:4])
+    with pytest.raises(GratisError, match="interrupted"):
+        passes.consume(X[:4], classes[:4])
+    with pytest.raises(GratisError):
+        passes.release()
 
 
 def test_learns():

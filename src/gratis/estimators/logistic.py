@@ -6,11 +6,13 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_expit
 
 from gratis.estimators.classification import PrivateClassifier, encoded
 from gratis.estimators.scales import PublicScales
 from gratis.estimators.staged_linear import PrivateLinearModel
 from gratis.models.logistic import SoftmaxModel
+from gratis.specs.events import OnePassIteration
 
 __all__ = ["DPLogisticRegression"]
 
@@ -20,6 +22,9 @@ class DPLogisticRegression(PrivateClassifier, PrivateLinearModel):
 
     **Guarantee**: as `DPLinearRegression`. The list of classes is public: pass `classes`, or accept the assumption
     (written into the certificate) that which classes occur at all is no secret.
+
+    One pass (`algorithm="one-pass"`, `fit_rows`, `partial_fit`) trains more than two classes one against the rest; the
+    passes share the budget, √K times the noise each.
 
     Parameters: those of `DPLinearRegression`, and
 
@@ -86,4 +91,8 @@ class DPLogisticRegression(PrivateClassifier, PrivateLinearModel):
         self.coef_, self.intercept_ = slopes.T, intercept
 
     def _class_scores(self, X: ArrayLike) -> NDArray[np.float64]:
-        return self._scores(X)
+        scores = self._scores(X)
+        if scores.shape[1] > 2 and any(isinstance(leaf, OnePassIteration) for leaf in self.fit_.event.leaves()):
+            # Log-odds of each class against the rest: ln σ makes probabilities proportional to σ.
+            return np.asarray(log_expit(scores))
+        return scores

@@ -83,7 +83,13 @@ def choose_model(n_records: int, n_features: int, budget: Budget, *, n_classes: 
 
 
 def predict_quality(
-    model: str, n_records: int, n_features: int, budget: Budget, *, n_classes: int | None = None
+    model: str,
+    n_records: int,
+    n_features: int,
+    budget: Budget,
+    *,
+    n_classes: int | None = None,
+    one_pass: bool = False,
 ) -> Prediction:
     """Predict R² (or accuracy) of a model from public sizes: the mean over the truths, and their range."""
     n, d = check_count("n_records", n_records, minimum=2), check_count("n_features", n_features)
@@ -91,15 +97,21 @@ def predict_quality(
     columns, rows = round(d / shrunk), max(20, min(round(n / shrunk), _ROWS))
     classes = None if n_classes is None else min(n_classes, _CLASSES)
     # Rounded, so that a curve over budgets and a plan for one of them share their runs.
-    mu = float(f"{calibrate_mu(budget) * n / (rows * shrunk):.4g}")
-    scores = {truth: _simulated(model, rows, columns, classes, truth, str(budget.neighbouring), mu) for truth in TRUTHS}
+    mu = calibrate_mu(budget) * n / (rows * shrunk)
+    if one_pass and classes and n_classes:
+        mu *= math.sqrt(classes / n_classes)  # classes share the budget
+    problem = rows, columns, classes
+    scores = {
+        truth: _simulated(model, *problem, truth, str(budget.neighbouring), float(f"{mu:.4g}"), one_pass)
+        for truth in TRUTHS
+    }
     values = list(scores.values())
     return Prediction(
         quantity="r_squared" if n_classes is None else "accuracy",
         value=float(np.mean(values)),
         low=min(values),
         high=max(values),
-        source=f"{model} trained on synthetic problems of {rows} × {columns}",
+        source=f"{model} trained {'in one pass ' if one_pass else ''}on synthetic problems of {rows} × {columns}",
         assumptions=(
             f"correlated columns (eigenvalues 1/k); {_SIGNAL:.0%} of the target's variance can be known"
             if n_classes is None
@@ -113,7 +125,14 @@ def predict_quality(
 
 @lru_cache(maxsize=256)
 def _simulated(
-    model: str, rows: int, columns: int, n_classes: int | None, truth: str, neighbouring: str, mu: float
+    model: str,
+    rows: int,
+    columns: int,
+    n_classes: int | None,
+    truth: str,
+    neighbouring: str,
+    mu: float,
+    one_pass: bool,
 ) -> float:
     rng = np.random.default_rng(_SEED)
     # Columns of real tables are correlated: eigenvalues 1/k in a random basis.
@@ -123,6 +142,8 @@ def _simulated(
     choices: dict[str, Any] = {"neighbouring": neighbouring, "noise_seed": _SEED, "insecure_reproducible": True}
     if n_classes is not None:
         choices["classes"] = list(range(n_classes))
+    if one_pass:
+        choices["algorithm"] = "one-pass"
     if model == "mlp":
         choices |= {"width": 200, "steps": 40}
     task = "regression" if n_classes is None else "classification"

@@ -81,6 +81,9 @@ def plan_one_pass(
     event = plan.event
     assert isinstance(event, OnePassIteration)
     passes = (event,) * outputs
+    if outputs > 1:
+        shared = f"{outputs} classes, each against the rest, are trained in the same pass and share its budget equally."
+        plan = replace(plan, reasons=(shared, *plan.reasons))
     paid: list[Event] = [part.event for part in (features, target) if part is not None]
     return OnePassStages(
         features=features,
@@ -142,9 +145,10 @@ class OnePassProgress:
         *,
         features: Standardiser | None,
         target: Standardiser | None,
+        impute: bool = False,
     ) -> None:
         self.stages, self.n_rows = stages, n_rows
-        self._features = features or Standardiser.identity(n_features)
+        self._features = replace(features or Standardiser.identity(n_features), impute=impute)
         self._target = target or Standardiser.identity(1)
         self._trainer = OnePasses(
             stages.passes, stages.loss, n_features=n_features, noise=release.noise, fit_intercept=True, n_rows=n_rows

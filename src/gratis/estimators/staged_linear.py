@@ -153,7 +153,10 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
         if self._choice("preprocessing", _PREPROCESSING) == "private":
             raise GratisError("partial_fit needs preprocessing 'public' or 'none': private scales take other passes")
         stages, release, maps = self._pass_to_come(n_rows, n_features)
-        return OnePassProgress(stages, release, n_rows, n_features, features=maps[0], target=maps[1])
+        return OnePassProgress(
+            stages, release, n_rows, n_features,
+            features=maps[0], target=maps[1], impute=self.on_invalid == "impute",
+        )  # fmt: skip
 
     def _finish_pass(self, done: OnePassProgress) -> None:
         fit, release = done.finish()

@@ -215,7 +215,7 @@ def plan_table_fit(
     prediction = (
         choice.predictions[chosen]
         if choice
-        else predict_quality(chosen, rows.n_rows, rows.n_features, budget, n_classes=n_classes)
+        else predict_quality(chosen, rows.n_rows, rows.n_features, budget, n_classes=n_classes, one_pass=streamed)
     )
     return TableJob(
         table=table, schema=full, target=column, task=task, budget=budget, n_rows=n_rows, held_out=held_out,

@@ -11,7 +11,20 @@ from numpy.typing import NDArray
 from gratis.numerics.freed_memory import keep_freed_memory
 from gratis.numerics.network_rounding import BLOCK, GROUP
 
-__all__ = ["BlockSums"]
+__all__ = ["BlockSums", "aligned"]
+
+_ALIGNMENT = 64  # bytes; torch's own allocations have it
+
+
+def aligned(tensor: Any) -> Any:
+    """The tensor in dense rows at an aligned address, copied if it is not.
+
+    Products may round differently for another layout or alignment. Sums of neighbours must not differ by that, so no
+    tensor reaches one in a layout that comes from the caller's memory or from a record that was dropped.
+    """
+    if tensor.is_contiguous() and tensor.data_ptr() % _ALIGNMENT == 0:
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 class BlockSums:

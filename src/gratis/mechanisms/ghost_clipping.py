@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from gratis.mechanisms.block_sums import BlockSums
+from gratis.mechanisms.block_sums import BlockSums, aligned
 from gratis.mechanisms.layer_rules import RULES, DirectUse, Use, merged
 from gratis.specs.checks import check_count, check_positive
 from gratis.specs.errors import GratisError
@@ -29,6 +29,9 @@ __all__ = ["ClippedGradientSum", "Loss", "cross_entropy"]
 Loss = Callable[[Any, Any], Any]
 _MIXING = (nn.modules.batchnorm._BatchNorm,)
 _SMALLEST_WEIGHT = 1e-30
+_EXACT = ("none", "ieee")
+_PRECISE = (torch.float32, torch.float64)
+_FULL_PRECISION = "private sums are proved for float32 and float64 only (no autocast)"
 _DROPOUT = (nn.modules.dropout._DropoutNd,)
 
 
@@ -122,6 +125,7 @@ class ClippedGradientSum:
 
     def __call__(self, X: Any, y: Any, rows: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
         """Return the flat clipped sum over all records, or over those listed in `rows`."""
+        _refuse_fast_products()
         total = np.zeros(self.size)
         count = len(X) if rows is None else len(rows)
         with self._frozen():
@@ -199,7 +203,7 @@ class ClippedGradientSum:
 
     def _inputs(self, values: Any) -> Any:
         tensor = _tensor(values)
-        return tensor.to(self.parameters[0].dtype) if tensor.is_floating_point() else tensor
+        return aligned(tensor.to(self.parameters[0].dtype)) if tensor.is_floating_point() else tensor
 
     @contextmanager
     def _frozen(self) -> Iterator[None]:
@@ -289,13 +293,21 @@ def _tensor(values: Any) -> Any:
     return torch.from_numpy(values if values.flags.writeable else values.copy())
 
 
+def _refuse_fast_products() -> None:
+    """Refuse settings of torch under which a float32 product is computed in less than float32."""
+    of_products = getattr(getattr(torch.backends.mkldnn, "matmul", None), "fp32_precision", None)
+    fast = torch.get_float32_matmul_precision() != "highest" if of_products is None else of_products not in _EXACT
+    if fast or torch.is_autocast_enabled("cpu"):
+        raise GratisError(f"torch is set to compute products in half precision; {_FULL_PRECISION}")
+
+
 def _refuse(module: Any, parameters: list[Any]) -> None:
     if not parameters:
         raise GratisError("the module has no trainable parameters")
     for parameter in parameters:
         if isinstance(parameter, nn.parameter.UninitializedParameter):
             raise GratisError("a lazy module must see its input shape before private training; run it once on zeros")
-        if parameter.dtype not in (torch.float32, torch.float64) or parameter.device.type != "cpu":
+        if parameter.dtype not in _PRECISE or parameter.device.type != "cpu":
             raise GratisError("trainable parameters must be float32 or float64 on the CPU")
     for child in module.modules():
         name = type(child).__name__
@@ -329,6 +341,8 @@ def _uses_of(visit: _Visit, count: int, known: dict[Any, int]) -> Iterator[tuple
     tensors = [a for a in visit.arguments if torch.is_tensor(a)] + list(visit.gradients.values())
     if any(tensor.ndim == 0 or len(tensor) != count for tensor in tensors):
         raise GratisError(f"{type(visit.module).__name__} must have the records along the first dimension")
+    if any(tensor.is_floating_point() and tensor.dtype not in _PRECISE for tensor in tensors):
+        raise GratisError(f"{type(visit.module).__name__} computes in half precision; {_FULL_PRECISION}")
     trainable = {name: p for name, p in visit.module.named_parameters() if p in known}
     if _has_rule(visit.module):
         rules = RULES[type(visit.module)](visit.module, visit.arguments[0], visit.gradients[0])

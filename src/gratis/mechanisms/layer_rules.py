@@ -4,7 +4,8 @@ A *use* is one parameter met once in the forward pass. Two questions are asked o
 norm of every record's gradient, and Σᵢ wᵢ·(gradient of record i), without a second backward pass.
 
 Floating point (spec 11): norms are rounded up, and sums are either float64 or float32 over blocks of `BLOCK`
-records that are then added in float64; `network_rounding_inflation` pays for the float32 part.
+records, a few of them added in float32 and the rest in float64 (`block_sums`); `network_rounding_inflation` pays for
+the float32 part.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from gratis.mechanisms.block_sums import BlockSums
+from gratis.mechanisms.block_sums import BlockSums, aligned
 from gratis.numerics.network_rounding import BLOCK, GRAM_SLACK, LONGEST_CHAIN, SINGLE_UNIT
 from gratis.specs.errors import GratisError
 
@@ -46,7 +47,7 @@ class DirectUse:
     """A gradient that is held for every record: biases, scales, and modules without a rule."""
 
     def __init__(self, gradients: Any) -> None:
-        self.gradients = gradients
+        self.gradients = aligned(gradients)
 
     def squared_norms(self) -> Any:
         """‖gradient of record i‖², in float64."""
@@ -87,7 +88,7 @@ class MatrixUse:
     """
 
     def __init__(self, inputs: Any, gradients: Any) -> None:
-        self.inputs, self.gradients = inputs, gradients
+        self.inputs, self.gradients = aligned(inputs), aligned(gradients)
         self._direct: DirectUse | None = None
         m, _, times, k = inputs.shape
         o = gradients.shape[-1]

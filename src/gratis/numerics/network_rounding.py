@@ -29,9 +29,10 @@ def network_rounding_inflation(n_records: int, *, sensitivity: float) -> float:
        most γ_{m+1}Σᵢ|v̂ᵢⱼ| in any order of addition (Higham 2002, 4.2), so by γ_{m+1}·m·C(1+s) in norm; both
        neighbours err. Sequences are summed in float64, where Σ wᵢL ≤ 2¹⁰·m·C and the chain is at most 2²⁰ long.
        The products of its group, k = `GROUP` blocks, are then added one by one: another γ_{k−1}·k·m·C(1+s)(1+γ_{m+1}).
-    3. *All other groups* hold the same bits in the same shapes, so their sums are the same bits. This assumes that
-       the computed (a, b) of a record do not depend on the values of other records, and that a matrix product is a
-       function of its operands and their shapes (fixed number of threads; torch aligns its memory).
+    3. *All other blocks*, of this group and of the others, hold the same bits in the same shapes, so their products
+       are the same bits. This assumes that the computed (a, b) of a record do not depend on the values of other
+       records, and that a matrix product is a function of its operands and their shapes: the number of threads is
+       fixed, and `block_sums.aligned` fixes layout and alignment.
     4. *Adding groups*, at most n of them, in float64: both neighbours err by at most γ_{n+1}·n·C(1+s).
 
     So r = (1+s)(1 + 2[γ³²_{m+1}m + γ³²_{k−1}km(1+γ³²_{m+1}) + γ⁶⁴_{2²⁰}2¹⁰m + γ⁶⁴_{n+1}n]/sensitivity).

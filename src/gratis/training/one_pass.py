@@ -175,7 +175,7 @@ class OnePassTrainer:
             row += rows
             if row == X.shape[0]:
                 return
-            # Drawn in public portions, so that the result does not depend on how rows arrive.
+            # Drawn in public portions, so that the result of one pass does not depend on how rows arrive.
             count = min(self._noisy_left, max(1, _NORMALS_AT_ONCE // self._theta.size))
             self._normals = self._noise.normal(1.0, (count, self._theta.size))
             self._noisy_left -= count
@@ -208,6 +208,8 @@ class OnePasses:
         self, events: Sequence[OnePassIteration], loss: OnePassLoss, *, n_features: int, noise: NoiseSource,
         fit_intercept: bool = False, n_rows: int | None = None,
     ) -> None:  # fmt: skip
+        if len(events) > 1 and loss is not OnePassLoss.LOGISTIC:
+            raise GratisError("several passes train classes against the rest: they need the logistic loss")
         self._trainers = [
             OnePassTrainer(event, loss, n_features=n_features, noise=noise, fit_intercept=fit_intercept, n_rows=n_rows)
             for event in events
@@ -221,9 +223,13 @@ class OnePasses:
     def consume(self, X: ArrayLike, y: ArrayLike) -> None:
         """Use the next rows in every pass."""
         labels, count = np.asarray(y), len(self._trainers)
+        if any(trainer.rows_seen != self.rows_seen for trainer in self._trainers):
+            raise GratisError("an earlier batch was interrupted; this pass cannot continue")
         if count == 1:
             self._trainers[0].consume(X, labels)
             return
+        if labels.dtype.kind not in "biuf":
+            raise GratisError(f"labels must be numbers from 0 to {count - 1}, got the type {labels.dtype}")
         known = np.isin(labels, np.arange(count))
         for label, trainer in enumerate(self._trainers):
             trainer.consume(X, np.where(known, labels == label, np.nan))
