@@ -117,6 +117,37 @@ def test_classes_probabilities_and_hashing(folder: Path, tmp_path: Path, capsys:
     assert sum(float(x) for x in lines[1].split(",")[1:]) == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("target", ["y", "kind"])
+def test_a_file_larger_than_memory_is_trained_in_one_pass(
+    target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(4000, 3)) * [1, 10, 100]
+    y = X @ [1.0, 0.1, 0.01] + 0.3 * rng.normal(size=4000)
+    kind = np.array(["low", "mid", "top"])[np.digitize(y, np.quantile(y, [1 / 3, 2 / 3]))]
+    table = pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], target: y if target == "y" else kind})
+    pa.parquet.write_table(table, tmp_path / "large.parquet", row_group_size=1000)
+    out = tmp_path / "out"
+    command = ["fit", str(tmp_path / "large.parquet"), "--target", target, *BUDGET, "--memory", "1e-6", "--no-audit"]
+    assert run([*command, "--hold-out", "0.2", "--output", str(out), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["certificate_verifies"]
+    assert any("one pass in constant memory" in sentence for sentence in shown["plan"]["words"])
+    assert "in one pass" in shown["plan"]["predicted_quality"]["source"]
+    leaves = [event.kind for event in Certificate.read(out / "certificate.json").event.leaves()]
+    assert leaves.count("one-pass-iteration") == (1 if target == "y" else 3)
+    assert run(["predict", str(out / "model.gratis"), str(tmp_path / "large.parquet"), "--output",
+                str(tmp_path / "answers.parquet")]) == 0  # fmt: skip
+    answers = pa.parquet.read_table(tmp_path / "answers.parquet")["prediction"].to_numpy(zero_copy_only=False)
+    if target == "y":
+        assert np.corrcoef(answers, y)[0, 1] > 0.8
+    else:
+        assert np.mean(answers == kind) > 0.5
+    refused = [*command, "--model", "random-features", "--output", str(tmp_path / "other")]
+    assert run(refused) == 2
+    assert "one pass" in capsys.readouterr().err
+
+
 def test_dry_run_spends_and_writes_nothing(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Ledger.create(tmp_path / "l", {"people": Budget(epsilon=4.0, delta=1e-3)})
     before = (tmp_path / "l").read_bytes()
