@@ -235,9 +235,9 @@ def accuracy_against_width(scale: str, rng: np.random.Generator) -> PaperResult:
             f"in turn {chosen['test']:.4f}",
             "steps of 2,500 images in turn; four values of ηT, then the best one's neighbours at a factor √2; means of "
             "12/ε runs with the paper's noise, of 3 with exact noise (6 at ε=4 up to width 5000)",
-            "earlier versions made 1 run a point (4 of 18 claims missed), 3 runs (2 missed by up to .0005; widths 5000 and "
-            "10000 with fewer ηT and steps of 1,250 images), 3 runs with all widths alike (3 missed by up to .0005): "
-            "runs vary by .001 to .005, so their number was raised and ηT refined after seeing this",
+            "earlier versions made 1 run a point (4 of 18 claims missed), 3 runs (2 missed by up to .0005; widths 5000 "
+            "and 10000 with fewer ηT and steps of 1,250 images), 3 runs with all widths alike (3 missed by as "
+            "much): runs vary by .001 to .005, so their number was raised and ηT refined after seeing this",
         ]
 
     def draw_figure(figure: Any) -> None:
