@@ -31,7 +31,7 @@ _COLOURS = {"I": "#c8553d", "k^-1/2": "#d99a2b", "k^-1": "#5aa469", "k^-2": "#2a
 def loss_against_dimension(scale: str, rng: np.random.Generator) -> PaperResult:
     """Empirical and population excess loss against d for four matrices A and two budgets."""
     smoke = scale == "smoke"
-    n, steps, seeds = (1000, 60, 3) if smoke else (10_000, 400, 5)
+    n, steps, seeds = (1000, 60, 10) if smoke else (10_000, 400, 5)
     dimensions = (20, 2000) if smoke else (20, 50, 100, 200, 500, 1000, 2000)
     epsilons = (2.0, 0.2)
     relation = Neighbouring.REPLACE_ONE
