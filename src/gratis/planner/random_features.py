@@ -29,9 +29,10 @@ __all__ = ["plan_random_features", "theorem_2_terms"]
 Array = NDArray[np.float64]
 
 # C in units of the feature norm √(p·Eφ²), and ηTp·Eφ²/d. S0's choices for tanh are .8 and about 2 (CT ≈ 5).
-_CLIPS = np.array([0.4, 0.8, 1.6, 3.2])
+_CLIPS = np.geomspace(0.4, 3.2, 7)
 _TIMES = np.geomspace(0.3, 10.0, 14)
 _FEWEST_STEPS, _MOST_STEPS = 50, 5000
+_TEST_RECORDS = 2000  # of one twin
 
 
 def theorem_2_terms(n_records: int, n_inputs: int, *, epsilon: float) -> dict[str, float]:
@@ -82,7 +83,7 @@ def plan_random_features(
     mu = calibrate_mu(budget)
     rng = rng if rng is not None else np.random.default_rng(0)
     small_n, small_d, small_p = shrunken(n, d, p, check_count("twin_records", twin_records))
-    drawn = [draw_sign_twin(small_n, small_d, small_p, phi, rng=rng) for _ in range(twins)]
+    drawn = [draw_sign_twin(small_n, small_d, small_p, phi, rng=rng, n_test=_TEST_RECORDS) for _ in range(twins)]
     power = feature_second_moment(phi)
     clips, times = (grid.ravel() for grid in np.meshgrid(_CLIPS, _TIMES, indexing="ij"))
     losses = np.array([_twin_losses(twin, clips, times, power, budget, rng, mu=mu) for twin in drawn])
@@ -115,7 +116,7 @@ def plan_random_features(
             "rows are N(0, I) and labels sign(uᵀx) without noise",
             "the best setting of a grid is reported at its own twins, which flatters it slightly",
             *(() if small_n == n else ("the loss depends on (d/n, p/n, μ) and not on n itself",)),
-            *(() if small_p <= n * 10 else ("wide features are near their p = ∞ kernel",)),
+            *(("features are Gaussian given the rows, with their covariance",) if drawn[0].gaussian else ()),
         ),
         details={
             "predicted_nonprivate_loss": nonprivate,

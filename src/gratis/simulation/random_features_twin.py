@@ -23,6 +23,7 @@ __all__ = [
     "SignTwin",
     "draw_sign_twin",
     "feature_second_moment",
+    "gaussian_gram",
     "parse_activation",
     "planned_descent",
     "planned_engine",
@@ -32,7 +33,7 @@ __all__ = [
 
 Array = NDArray[Any]
 
-# Above this many features the p = ∞ kernel times p stands for ΦΦᵀ.
+# Above this many features, ΦΦᵀ is drawn as that of Gaussian features with the same covariance.
 WIDEST = 20_000
 
 
@@ -46,6 +47,7 @@ class SignTwin:
     spectrum: Spectrum
     y: Array
     y_test: Array
+    gaussian: bool = False  # ΦΦᵀ is that of Gaussian features
 
     @property
     def largest_eigenvalue(self) -> float:
@@ -109,7 +111,7 @@ def draw_sign_twin(
     widest: int = WIDEST,
     dtype: Any = np.float64,
 ) -> SignTwin:
-    """Draw the data, the features and the Gram matrix of one twin.
+    """Draw the data, the features and the Gram matrix of one twin; above `widest` features by `gaussian_gram`.
 
     >>> twin = draw_sign_twin(60, 5, 400, Activation.parse("tanh"), rng=np.random.default_rng(0), n_test=50)
     >>> 0 < twin.interpolant_loss < 3
@@ -119,16 +121,48 @@ def draw_sign_twin(
     p = check_count("n_features", n_features)
     direction = rng.standard_normal(d)
     X, X_test = rng.standard_normal((n, d)), rng.standard_normal((n_test, d))
-    if p > widest:
-        gram = Gram(
-            p * infinite_width_kernel(X, X, activation),
-            p * infinite_width_kernel(X_test, X, activation),
-            p * infinite_width_diagonal(X_test, activation),
+    gaussian = p > max(widest, n)
+    if gaussian:
+        gram = gaussian_gram(
+            Gram(
+                infinite_width_kernel(X, X, activation),
+                infinite_width_kernel(X_test, X, activation),
+                infinite_width_diagonal(X_test, activation),
+            ),
+            p,
+            rng=rng,
         )
     else:
         features = RandomFeatures(n_inputs=d, n_features=p, activation=activation, seed=int(rng.integers(2**62)))
         gram = accumulate_gram(features, X, X_test, dtype=dtype)
-    return SignTwin(d, p, gram, decompose(gram.train), np.sign(X @ direction), np.sign(X_test @ direction))
+    y, y_test = np.sign(X @ direction), np.sign(X_test @ direction)
+    return SignTwin(d, p, gram, decompose(gram.train), y, y_test, gaussian)
+
+
+def gaussian_gram(kernel: Gram, n_features: int, *, rng: np.random.Generator) -> Gram:
+    """Draw ΦΦᵀ of p Gaussian features whose covariance over the records is `kernel`, at n³ whatever p is.
+
+    Features of random weights are independent given the records, with covariance k(x, z), the p = ∞ kernel; that
+    their law beyond it does not matter is the Gaussian universality of random features. The width does matter: at
+    p = 20n the interpolant's loss is a tenth above its limit. With k = LLᵀ on the training records, ΦΦᵀ is Wishart,
+    (LA)(LA)ᵀ with Bartlett's triangular A. Test records are drawn independently given the training features: the
+    law of each, hence of the mean loss, is exact.
+
+    >>> wide = gaussian_gram(Gram(np.eye(2), np.ones((1, 2)) / 2, np.ones(1)), 10**8, rng=np.random.default_rng(0))
+    >>> (wide.train / 10**8).round(2).tolist(), (wide.cross / 10**8).round(2).tolist()
+    ([[1.0, 0.0], [0.0, 1.0]], [[0.5, 0.5]])
+    """
+    spectrum, p = decompose(kernel.train), n_features
+    rank = len(spectrum.values)
+    bartlett = np.tril(rng.standard_normal((rank, rank)), -1)
+    np.fill_diagonal(bartlett, np.sqrt(rng.chisquare(p - np.arange(rank))))
+    train = spectrum.factor() @ bartlett
+    explained = kernel.cross @ spectrum.whitening()
+    spread = np.maximum(kernel.test_diagonal - np.square(explained).sum(axis=1), 0)
+    test = explained @ bartlett + np.sqrt(spread)[:, None] * rng.standard_normal((len(explained), rank))
+    # What lies outside the span of the training features: p − r independent directions.
+    outside = spread * rng.chisquare(p - rank, len(spread)) if p > rank else np.zeros_like(spread)
+    return Gram(train @ train.T, test @ train.T, np.square(test).sum(axis=1) + outside)
 
 
 def parse_activation(value: Any) -> Activation:
