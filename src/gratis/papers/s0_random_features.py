@@ -82,7 +82,7 @@ def _star_loss(twin: SignTwin) -> float:
 def loss_against_width(scale: str, rng: np.random.Generator) -> PaperResult:
     """Panel 1: θ* has its peak at p ≈ n; θᵖ has none, decreases and plateaus."""
     if scale == "full":
-        d, n, widths, draws, n_test, times = 100, 2000, np.logspace(1.5, 5.3, 20).astype(int), 2, 2000, 20
+        d, n, widths, draws, n_test, times = 100, 2000, np.logspace(1.5, 5.3, 20).astype(int), 5, 4000, 20
     else:
         d, n, widths, draws, n_test, times = 20, 200, np.array([30, 80, 200, 600, 4000]), 2, 800, 8
     scaled_times = np.logspace(0, 1.2, times)
@@ -142,7 +142,7 @@ def _time_curves(scale: str, seed: int) -> tuple[dict[str, Any], list[dict[str, 
     """Losses against ηTp/d at several widths with C = ½√p and one learning rate for all widths (panels 2 and 3)."""
     widths: tuple[int, ...]
     if scale == "full":
-        d, n, widths, rate, draws, seeds = 100, 2000, (4000, 10_000, 25_000, 63_000, 160_000), 2e-4, 1, 2
+        d, n, widths, rate, draws, seeds = 100, 2000, (4000, 10_000, 25_000, 63_000, 160_000), 2e-4, 8, 2
     else:
         d, n, widths, rate, draws, seeds = 20, 200, (2000, 8000), 3e-4, 4, 4
     times = 20 if scale == "full" else 10
