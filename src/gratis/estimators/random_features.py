@@ -105,7 +105,7 @@ class _RandomFeaturesModel(PrivateFit, BaseEstimator):
 @lru_cache(maxsize=32)
 def _regression_plan(n: int, d: int, p: int, budget: Budget, activation: str) -> Plan:
     rng = np.random.default_rng(20261115)
-    return plan_random_features(n, d, p, budget, activation=activation, rng=rng, twins=1, twin_records=_TWIN_RECORDS)
+    return plan_random_features(n, d, p, budget, activation=activation, rng=rng, twin_records=_TWIN_RECORDS)
 
 
 class DPRandomFeaturesRegressor(RegressorMixin, _RandomFeaturesModel):
