@@ -104,14 +104,27 @@ def random_features(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Choose clip norm, steps, rate and noise of random-features regression, and predict its test loss."""
+    from rich.console import Console
+
     from gratis.accounting import describe_guarantee
     from gratis.planner.random_features import plan_random_features
     from gratis.specs.budget import Budget
     from gratis.specs.neighbouring import Neighbouring
 
     budget = Budget(epsilon=epsilon, delta=delta, neighbouring=Neighbouring.parse(neighbouring))
-    plan = plan_random_features(n, d, p, budget, activation=activation)
-    details = plan.prediction.details
+    with Console(stderr=True, quiet=as_json).status("training twins of this size"):
+        plan = plan_random_features(n, d, p, budget, activation=activation)
+    details, settings = plan.prediction.details, plan.settings
+    rows = [
+        ["clip norm C", f"{settings['clip_norm']:.5g}"],
+        ["steps T", str(settings["steps"])],
+        ["learning rate η", f"{settings['learning_rate']:.5g}"],
+        ["noise of a step", f"{settings['noise_std']:.5g}"],
+        ["test loss", f"{plan.prediction.value:.3f} (twins: {plan.prediction.low:.3f} to {plan.prediction.high:.3f})"],
+        ["non-private interpolant", f"{details['predicted_nonprivate_loss']:.3f}"],
+        ["price of privacy", f"{details['gap']:+.3f}"],
+        *([f"Theorem 2, {name.replace('_', ' ')}", f"{value:.3g}"] for name, value in details["theorem_2"].items()),
+    ]
     emit(
         {
             "settings": plan.settings,
@@ -122,7 +135,16 @@ def random_features(
             "reasons": list(plan.reasons),
         },
         as_json=as_json,
-        text="\n".join([*plan.reasons, "Assumed: " + "; ".join(plan.prediction.assumptions) + "."]),
+        text="\n".join(
+            [
+                *plan.reasons,
+                "",
+                table(["quantity", "planned"], rows),
+                "",
+                "Theorem 2's terms are without constants and logarithms.",
+                "Assumed: " + "; ".join(plan.prediction.assumptions) + ".",
+            ]
+        ),
     )
 
 
