@@ -215,12 +215,11 @@ def loss_against_scaled_time(scale: str, rng: np.random.Generator) -> PaperResul
     between = f"from p={widths[0]} to {widths[-1]}"
     step = 10 ** (1.2 / (19 if scale == "full" else 9))
     claims = []
-    # One step is the paper's claim, for its rule. Two for ours was set after one step failed at full scale (see notes).
-    for rule, steps, words in (("paper", 1, "one grid step"), ("exact", 2, "two grid steps")):
+    for rule in RULES[::-1]:
         best = _optima(settings, rows, rule, "scaled_time")
         spread = float(best.max() / best.min())
         claims.append(
-            Claim(f"the best ηTp/d agrees within {words} {between} ({rule} rule)", spread <= step**steps, spread)
+            Claim(f"the best ηTp/d agrees within one grid step {between} ({rule} rule)", spread <= step, spread)
         )
         grid = np.geomspace(2, 12, 100)
         curves = [_curve(rows, p, rule, "scaled_time") for p in widths]
@@ -230,8 +229,8 @@ def loss_against_scaled_time(scale: str, rng: np.random.Generator) -> PaperResul
             Claim(f"one ηTp/d for all widths costs at most .01 {between} ({rule} rule)", regret < 0.01, regret)
         )
     note = (
-        f"one grid step is a factor {step:.3f}; with exact noise one step was asked for first, failed at full scale "
-        "(spread 1.215, one draw) and was widened to two"
+        f"one grid step is a factor {step:.3f}; from a single draw the best ηTp/d is not found so closely (with exact "
+        "noise it spread by 1.215, and an earlier version allowed two steps)"
     )
     return PaperResult(
         settings, rows, claims, _draw_curves(settings, rows, "scaled_time", "ηTp/d"), (*_TIME_NOTES, note)
