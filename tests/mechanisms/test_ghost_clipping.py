@@ -427,6 +427,88 @@ def test_modules_that_are_not_understood_are_refused(module, shape) -> None:
         gradient.check(torch.zeros(4, *shape), torch.zeros(4, dtype=torch.long))
 
 
+class Bag(nn.EmbeddingBag):
+    pass
+
+
+class Fragile(nn.Module):
+    """Quotes the records that it does not like."""
+
+    def __init__(self, limit: float, error: type[BaseException]) -> None:
+        super().__init__()
+        self.layer, self.limit, self.error = nn.Linear(4, 2), limit, error
+
+    def forward(self, x):
+        if bool((x.abs() > self.limit).any()):
+            raise self.error(f"the value {x.max().item():g} is too large")
+        return self.layer(x)
+
+
+def spoilt() -> tuple[torch.Tensor, torch.Tensor]:
+    X = torch.zeros(6, 4)
+    X[2, 1] = 999
+    return X, torch.zeros(6, dtype=torch.long)
+
+
+@pytest.mark.parametrize("where", ["module", "loss"])
+def test_errors_on_records_lose_their_words(where: str) -> None:
+    X, y = spoilt()
+    if where == "module":
+        gradient = ClippedGradientSum(Fragile(100, RuntimeError), clip_norm=1.0)
+    else:
+        y[2] = 999
+        gradient = ClippedGradientSum(nn.Linear(4, 2), nn.CrossEntropyLoss(reduction="none"), clip_norm=1.0)
+    gradient.check(X, y)
+    with pytest.raises(GratisError, match="failed on a micro-batch of records; nothing of its message") as caught:
+        gradient(X, y)
+    assert caught.value.__cause__ is caught.value.__context__ is None
+    assert "999" not in str(caught.value)
+    assert all(p.requires_grad for p in gradient.parameters)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, GratisError])
+def test_interrupts_and_our_own_errors_pass(error: type[BaseException]) -> None:
+    with pytest.raises(error, match="too large"):
+        ClippedGradientSum(Fragile(100, error), clip_norm=1.0)(*spoilt())
+
+
+def test_errors_on_synthetic_records_keep_their_words() -> None:
+    with pytest.raises(GratisError, match=r"synthetic records of this shape: the value .* is too large"):
+        ClippedGradientSum(Fragile(0.001, RuntimeError), clip_norm=1.0).check(*spoilt())
+
+    def inside_vmap(outputs, targets):
+        """Fails only where gradients of records are taken together."""
+        if len(outputs) > 1:
+            raise RuntimeError("more than one")
+        return outputs[:, 0]
+
+    with pytest.raises(GratisError, match="synthetic records of this shape: more than one"):
+        ClippedGradientSum(nn.Linear(4, 2), inside_vmap, clip_norm=1.0).check(*spoilt())
+
+
+@pytest.mark.parametrize("y", [np.zeros(6), torch.zeros(6)])
+def test_labels_that_are_floats_are_refused_in_words(y) -> None:
+    with pytest.raises(GratisError, match="labels for cross-entropy must be whole numbers"):
+        ClippedGradientSum(nn.Linear(4, 2), clip_norm=1.0).check(torch.zeros(6, 4), y)
+
+
+def test_integer_images_are_refused_in_words_unless_the_module_converts_them() -> None:
+    X, y = np.zeros((6, 4), dtype=np.uint8), np.zeros(6, dtype=int)
+    for values in (X, X.astype(object), torch.from_numpy(X)):
+        with pytest.raises(GratisError, match="not floating point"):
+            ClippedGradientSum(nn.Linear(4, 2), clip_norm=1.0).check(values, y)
+
+    class Converts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.layer(x / 255)
+
+    ClippedGradientSum(Converts(), clip_norm=1.0).check(X, y)
+
+
 @pytest.mark.parametrize(
     ("module", "words"),
     [
@@ -436,6 +518,9 @@ def test_modules_that_are_not_understood_are_refused(module, shape) -> None:
         (nn.ReLU(), "no trainable"),
         (nn.Linear(3, 3).half(), "float32"),
         (nn.Embedding(3, 3, max_norm=1.0), "max_norm"),
+        (nn.Sequential(nn.EmbeddingBag(50, 4), nn.Linear(4, 2)), "EmbeddingBag is not supported.*use an Embedding"),
+        (Bag(50, 4), "Bag is not supported"),
+        ("a network", "torch.nn.Module, got a str"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Lazy modules")

@@ -30,6 +30,7 @@ from gratis.training.poisson_sampling import PoissonSampling  # noqa: E402
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 8)).astype(np.float32)
 Y = RNG.integers(3, size=60)
+POISSON = PoissonSubsampledGaussian(sampling_rate=0.5, noise_multiplier=1.0, steps=3, neighbouring="zero-out")
 
 
 class Untouched(NoiseSource):
@@ -262,6 +263,18 @@ def test_a_calibrated_multiplier_meets_the_budget() -> None:
         ({"clip_norm": float("nan")}, "clip_norm"),
         ({"learning_rates": [1.0, 2.0]}, "learning_rates"),
         ({"learning_rates": float("inf")}, "learning_rates"),
+        ({"learning_rates": 1e300}, "learning_rates must be one number from 0 to 1e"),
+        ({"learning_rates": [1.0, 1e39, 1.0]}, "learning_rates"),
+        ({"learning_rates": 10**400}, "learning_rates"),
+        ({"learning_rates": "a"}, "learning_rates"),
+        ({"learning_rates": [1.0, [2.0]]}, "learning_rates"),
+        ({"noise": np.random.default_rng(0)}, "noise must be a NoiseSource.*got a Generator"),
+        ({"noise": None}, "noise must be a NoiseSource"),
+        ({"event": POISSON}, "event must be a FullBatchDescent"),
+        ({"module": "network"}, "torch.nn.Module"),
+        ({"y": Y.astype(float)}, "whole numbers"),
+        ({"X": X.astype(np.uint8)}, "floating point"),
+        ({"X": torch.tensor(1.0)}, "same positive number"),
         ({"micro_batch": 0}, "micro_batch"),
         ({"X": X[:50], "y": Y[:50]}, "made for 60 records"),
         ({"y": Y[:50]}, "same positive number"),
@@ -273,6 +286,53 @@ def test_bad_requests_fail_before_anything_is_spent(change: dict, words: str) ->
     arguments |= {"learning_rates": 0.1, "noise": Untouched()} | change
     with pytest.raises(GratisError, match=words):
         train_full_batch(arguments.pop("module"), arguments.pop("X"), arguments.pop("y"), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"sampling": POISSON}, "sampling must be a PoissonSampling"),
+        ({"noise": np.random.default_rng(0)}, "noise must be a NoiseSource"),
+        ({"learning_rates": 1e300}, "learning_rates"),
+        ({"sampling": PoissonSampling(60, replace(POISSON, steps=10**30))}, "steps must be at most"),
+    ],
+)
+def test_bad_requests_of_subsampled_training_fail_before_anything_is_spent(change: dict, words: str) -> None:
+    arguments = {"sampling": PoissonSampling(60, POISSON), "clip_norm": 1.0, "learning_rates": 0.1}
+    with pytest.raises(GratisError, match=words):
+        train_poisson(build_mlp([8, 3]), X, Y, **arguments | {"noise": Untouched()} | change)
+
+
+def test_the_event_reads_the_relation_by_its_name_and_refuses_absurd_sizes() -> None:
+    for relation in Neighbouring:
+        assert network_descent_event(60, 3, mu=1.0, neighbouring=str(relation)) == event_of(3, neighbouring=relation)
+    with pytest.raises(GratisError, match="unknown neighbouring"):
+        network_descent_event(60, 3, mu=1.0, neighbouring="replace")
+    for sizes, name in (((10**30, 3), "n_records"), ((10**16, 3), "n_records"), ((60, 10**30), "steps")):
+        with pytest.raises(GratisError, match=f"{name} must be at most"):
+            network_descent_event(*sizes, mu=1.0, neighbouring="zero-out")
+    with pytest.raises(GratisError, match="steps must be at most"):
+        falling_rates(1.0, 10**30)
+    with pytest.raises(ValueError, match="too many records"):
+        network_rounding_inflation(2**53, sensitivity=1.0)
+
+
+def test_an_index_outside_its_table_does_not_stop_training() -> None:
+    tokens = np.random.default_rng(0).integers(50, size=(60, 5))
+    tokens[20, 0] = 999
+    module = nn.Sequential(nn.Embedding(50, 4), nn.Flatten(), nn.Linear(20, 2))
+    train_full_batch(
+        module, tokens, Y % 2, event=event_of(2), clip_norm=1.0, learning_rates=0.1, noise=NoiseSource.insecure(0)
+    )
+    assert np.isfinite(flat(module)).all()
+
+
+def test_the_largest_rate_raises_nothing() -> None:
+    for optimiser in (None, torch.optim.Adam):
+        train_full_batch(
+            build_mlp([8, 3]), X, Y, event=event_of(3), clip_norm=1.0, learning_rates=1e30,
+            noise=NoiseSource.insecure(0), optimiser=optimiser, average=True,
+        )  # fmt: skip
 
 
 def test_bad_records_do_not_stop_training() -> None:

@@ -5,13 +5,19 @@ from __future__ import annotations
 from gratis.accounting.calibration import unit_descent_event
 from gratis.numerics.network_rounding import network_rounding_inflation
 from gratis.specs.checks import check_count
+from gratis.specs.errors import GratisError
 from gratis.specs.events import FullBatchDescent
 from gratis.specs.neighbouring import Neighbouring
 
-__all__ = ["network_descent_event"]
+__all__ = ["MOST_STEPS", "network_descent_event"]
+
+MOST_STEPS = 10**7
+_MOST_RECORDS = 10**15
 
 
-def network_descent_event(n_records: int, steps: int, *, mu: float, neighbouring: Neighbouring) -> FullBatchDescent:
+def network_descent_event(
+    n_records: int, steps: int, *, mu: float, neighbouring: Neighbouring | str
+) -> FullBatchDescent:
     """Return the event of T full-batch steps at `mu`-GDP, in units of learning rate × clip norm.
 
     Every step releases (1/n)Σclip₁(gᵢ/C) + s·N(0, I), s = κr√T/(nμ), r the rounding inflation of float32 networks.
@@ -23,9 +29,12 @@ def network_descent_event(n_records: int, steps: int, *, mu: float, neighbouring
     >>> f"{event.noise_stds.values[0]:.6f}"
     '0.001173'
     """
-    inflation = network_rounding_inflation(
-        check_count("n_records", n_records), sensitivity=neighbouring.sensitivity_factor
-    )
+    relation = Neighbouring.parse(neighbouring)
+    n_records, steps = check_count("n_records", n_records), check_count("steps", steps)
+    for name, count, most in (("n_records", n_records, _MOST_RECORDS), ("steps", steps, MOST_STEPS)):
+        if count > most:
+            raise GratisError(f"{name} must be at most {most}, got {count}")
+    inflation = network_rounding_inflation(n_records, sensitivity=relation.sensitivity_factor)
     return unit_descent_event(
-        n_records, steps, mu=mu, neighbouring=neighbouring, rounding_inflation=inflation, label="network training"
+        n_records, steps, mu=mu, neighbouring=relation, rounding_inflation=inflation, label="network training"
     )

@@ -32,6 +32,10 @@ _SMALLEST_WEIGHT = 1e-30
 _EXACT = ("none", "ieee")
 _PRECISE = (torch.float32, torch.float64)
 _FULL_PRECISION = "private sums are proved for float32 and float64 only (no autocast)"
+_FAILED = (
+    "the module or loss failed on a micro-batch of records; nothing of its message is shown because it may quote them"
+)
+_NOT_FLOATING = "that are not floating point (they must be, unless the module embeds or converts integers)"
 _DROPOUT = (nn.modules.dropout._DropoutNd,)
 
 
@@ -73,9 +77,10 @@ class ClippedGradientSum:
     **Guarantee**: every record adds a vector of ℓ2 norm at most C over all trainable parameters together, whatever
     its values are; records with a non-finite loss or gradient add zero. So the sum has ℓ2 sensitivity κC, and κC·r
     in floating point with r = `network_rounding_inflation(n, sensitivity=κ)`. What is taken on trust: that module
-    and loss treat records one by one and raise on none. Batch normalisation is refused; other mixing, parameters
-    used outside their layer and layers that read the batch along another dimension are caught by `check`, which
-    compares with gradients of single synthetic records; mixing that only some values trigger is not detected.
+    and loss treat records one by one and raise on none (if they do, their message is not shown). Batch
+    normalisation is refused; other mixing, parameters used outside their layer and layers that read the batch along
+    another dimension are caught by `check`, which compares with gradients of single synthetic records; mixing that
+    only some values trigger is not detected.
 
     Parameters
     ----------
@@ -99,6 +104,8 @@ class ClippedGradientSum:
     """
 
     def __init__(self, module: Any, loss: Loss = cross_entropy, *, clip_norm: float, micro_batch: int = 2048) -> None:
+        if not isinstance(module, nn.Module):
+            raise GratisError(f"the module must be a torch.nn.Module, got a {type(module).__name__}")
         self.module, self.loss = module, loss
         self.clip_norm = check_positive("clip_norm", clip_norm)
         if not 1e-12 <= self.clip_norm <= 1e12:
@@ -125,6 +132,16 @@ class ClippedGradientSum:
 
     def __call__(self, X: Any, y: Any, rows: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
         """Return the flat clipped sum over all records, or over those listed in `rows`."""
+        try:
+            return self._sum(X, y, rows)
+        except GratisError:
+            raise
+        except Exception:
+            pass
+        # Raised outside the handler, so that not even the context of this error holds the other one.
+        raise GratisError(_FAILED)
+
+    def _sum(self, X: Any, y: Any, rows: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
         _refuse_fast_products()
         total = np.zeros(self.size)
         count = len(X) if rows is None else len(rows)
@@ -141,6 +158,8 @@ class ClippedGradientSum:
         Only shapes and types of X and y are read. Synthetic batches of 1, 2 and 3 records must give the clipped
         sums that autograd gives record by record, and must leave the module's buffers alone.
         """
+        if self.loss is cross_entropy and _is_floating(y):
+            raise GratisError("labels for cross-entropy must be whole numbers 0 … k−1 of an integer type, not floats")
         generator = torch.Generator().manual_seed(0)
         before = [b.clone() for b in self.module.buffers()]
         try:
@@ -149,7 +168,8 @@ class ClippedGradientSum:
             raise
         except Exception as error:
             # Synthetic records only: the message cannot hold private values.
-            raise GratisError(f"the module or loss failed on synthetic records of this shape: {error}") from error
+            kind = "of this shape" if _is_floating(X) else _NOT_FLOATING
+            raise GratisError(f"the module or loss failed on synthetic records {kind}: {error}") from error
         finally:
             unchanged = True
             for buffer, kept in zip(self.module.buffers(), before, strict=True):
@@ -177,7 +197,7 @@ class ClippedGradientSum:
             raise GratisError("the loss of synthetic records does not depend on the trainable parameters")
         probe = ClippedGradientSum(self.module, self.loss, clip_norm=clip_norm, micro_batch=count)
         weights = [min(1.0, clip_norm / norm) if norm > 0 else 1.0 for norm in norms]
-        for place, found in enumerate(probe.split(probe(inputs, targets))):
+        for place, found in enumerate(probe.split(probe._sum(inputs, targets))):
             rows = [weight * parts[place] for weight, parts in zip(weights, singles, strict=True)]
             allowed = 1e-3 * sum(float(torch.linalg.vector_norm(row)) for row in rows) + 1e-5 * clip_norm
             # Written so that NaN disagrees.
@@ -286,6 +306,10 @@ class ClippedGradientSum:
             use.add_weighted_sum(weights, total[self._ends[place] : self._ends[place + 1]], self._sums)
 
 
+def _is_floating(values: Any) -> bool:
+    return bool(values.dtype.is_floating_point if torch.is_tensor(values) else values.dtype.kind == "f")
+
+
 def _tensor(values: Any) -> Any:
     if torch.is_tensor(values):
         return values
@@ -311,6 +335,8 @@ def _refuse(module: Any, parameters: list[Any]) -> None:
             raise GratisError("trainable parameters must be float32 or float64 on the CPU")
     for child in module.modules():
         name = type(child).__name__
+        if isinstance(child, nn.EmbeddingBag):
+            raise GratisError(f"{name} is not supported in private training; use an Embedding and the mean of its rows")
         if isinstance(child, _MIXING) and (child.training or child.running_mean is None):
             raise GratisError(f"{name} mixes records of a batch and cannot be trained privately; use GroupNorm instead")
         if isinstance(child, _DROPOUT) and child.training and child.p > 0:

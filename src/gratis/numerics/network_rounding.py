@@ -50,4 +50,6 @@ def network_rounding_inflation(n_records: int, *, sensitivity: float) -> float:
 
 
 def _gamma(roundings: float, unit: float) -> float:
+    if not roundings * unit < 1:
+        raise ValueError("too many records or features for the rounding bound")
     return roundings * unit / (1 - roundings * unit)

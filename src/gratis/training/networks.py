@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from gratis.accounting.network_descent import MOST_STEPS
 from gratis.mechanisms.ghost_clipping import ClippedGradientSum, Loss, cross_entropy
 from gratis.mechanisms.noise import NoiseSource
 from gratis.numerics.network_rounding import network_rounding_inflation
@@ -21,6 +22,7 @@ from gratis.training.poisson_sampling import PoissonSampling
 __all__ = ["NetworkResult", "falling_rates", "train_full_batch", "train_poisson"]
 
 Optimiser = Callable[[list[Any]], Any]
+_LARGEST_RATE = 1e30  # float32 parameters cannot be moved by more than 3e38
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ def falling_rates(mean_rate: float, steps: int) -> NDArray[np.float64]:
     >>> falling_rates(2.0, 4).tolist()
     [3.5, 2.5, 1.5, 0.5]
     """
-    mean_rate, steps = check_positive("mean_rate", mean_rate), check_count("steps", steps)
+    mean_rate, steps = check_positive("mean_rate", mean_rate), _steps(steps)
     return 2 * mean_rate * (1 - (np.arange(steps) + 0.5) / steps)
 
 
@@ -98,6 +100,9 @@ def train_full_batch(
     >>> bool((run.module(torch.from_numpy(X)).argmax(1).numpy() == (X[:, 0] > 0)).mean() > 0.9)
     True
     """
+    if not isinstance(event, FullBatchDescent):
+        raise GratisError("event must be a FullBatchDescent, as network_descent_event makes it")
+    _check_noise(noise)
     gradient = ClippedGradientSum(module, loss, clip_norm=clip_norm, micro_batch=micro_batch)
     rates = _rates(learning_rates, event.steps)
     X, y = _arrays(X, y)
@@ -147,6 +152,9 @@ def train_poisson(
     >>> bool((run.module(torch.from_numpy(X)).argmax(1).numpy() == (X[:, 0] > 0)).mean() > 0.9)
     True
     """
+    if not isinstance(sampling, PoissonSampling):
+        raise GratisError("sampling must be a PoissonSampling, which holds the number of records and the event")
+    _check_noise(noise)
     gradient = ClippedGradientSum(module, loss, clip_norm=clip_norm, micro_batch=micro_batch)
     event = sampling.event
     rates = _rates(learning_rates, event.steps)
@@ -216,17 +224,34 @@ def _watched(items: Iterable[Any], steps: int, show: bool) -> Iterator[Any]:
 
 
 def _rates(learning_rates: ArrayLike, steps: int) -> NDArray[np.float64]:
-    rates = np.asarray(learning_rates, dtype=np.float64)
-    if rates.shape not in ((), (steps,)) or not np.all(np.isfinite(rates) & (rates >= 0)):
+    steps = _steps(steps)
+    try:
+        rates = np.asarray(learning_rates, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        rates = np.array(np.nan)
+    # Written so that NaN is refused.
+    if rates.shape not in ((), (steps,)) or not np.all((rates >= 0) & (rates <= _LARGEST_RATE)):
         raise GratisError(
-            f"learning_rates must be one finite non-negative number, or one for each of the {steps} steps"
+            f"learning_rates must be one number from 0 to {_LARGEST_RATE:g}, or one for each of the {steps} steps"
         )
     return np.broadcast_to(rates, (steps,))
 
 
+def _steps(steps: int) -> int:
+    steps = check_count("steps", steps)
+    if steps > MOST_STEPS:
+        raise GratisError(f"steps must be at most {MOST_STEPS}, got {steps}")
+    return steps
+
+
+def _check_noise(noise: Any) -> None:
+    if not isinstance(noise, NoiseSource):
+        raise GratisError(f"noise must be a NoiseSource, e.g. NoiseSource.secure(), got a {type(noise).__name__}")
+
+
 def _arrays(X: Any, y: Any) -> tuple[Any, Any]:
     X, y = (values if torch.is_tensor(values) else np.ascontiguousarray(values) for values in (X, y))
-    if len(X) != len(y) or len(X) == 0:
+    if not X.ndim or not y.ndim or len(X) != len(y) or len(X) == 0:
         raise GratisError("X and y must have the same positive number of records")
     return X, y
 
