@@ -63,6 +63,40 @@ def test_low_pass_keeps_constants() -> None:
         assert np.allclose(matrix.sum(axis=0), 1, atol=1e-3)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("size", [1e17, 1e19, 1e20, 1e30, 1e36, 1e38, 1e300])
+@pytest.mark.parametrize("kind", ["scaled", "constant", "one pixel", "signs"])
+def test_an_extreme_image_warns_of_nothing_and_changes_no_other(size: float, kind: str) -> None:
+    features, X = ScatteringFeatures(side=8), images(70, 8)
+    expected = np.delete(features.transform(X), 3, axis=0)
+    signs = np.random.default_rng(1).choice([-1.0, 1.0], 64)
+    X[3] = {"scaled": X[3], "constant": np.ones(64), "one pixel": np.eye(64)[9], "signs": signs}[kind] * size
+    found = features.transform(X)
+    assert np.array_equal(np.delete(found, 3, axis=0), expected)
+    assert np.isfinite(found).all()
+    assert (np.linalg.norm(found.astype(float), axis=1) <= 1).all()
+
+
+@pytest.mark.filterwarnings("error")
+def test_groups_whose_sums_overflow_are_zero() -> None:
+    """Finite coefficients with an infinite mean: −∞/∞ would be NaN."""
+    features = ScatteringFeatures(side=8)
+    coefficients = np.full((1, features.channels, 4), 3e38, dtype=np.float32)
+    with np.errstate(all="ignore"):
+        assert not features._normalised(coefficients).any()
+
+
+@pytest.mark.parametrize(("side", "scales", "multiple"), [(14, 2, 4), (30, 2, 4), (28, 3, 8)])
+def test_a_side_that_does_not_fit_is_named(side: int, scales: int, multiple: int) -> None:
+    with pytest.raises(GratisError, match=f"side is a multiple of {multiple} pixels, got side {side}"):
+        ScatteringFeatures(side=side, scales=scales)
+
+
+@pytest.mark.parametrize("side", [4, 8, 12, 32])
+def test_every_multiple_of_four_pixels_does(side: int) -> None:
+    assert (np.linalg.norm(ScatteringFeatures(side=side).transform(images(2, side)), axis=1) > 0.9).all()
+
+
 @pytest.mark.parametrize("change", [{"side": 30}, {"groups": 5}, {"row_norm": 0.0}, {"scales": 0}])
 def test_bad_parameters_are_refused(change: dict[str, float]) -> None:
     with pytest.raises(GratisError):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from gratis.models.random_features import StoredFeatures
-from gratis.specs.checks import check_count
+from gratis.specs.checks import check_count, check_positive
 from gratis.specs.errors import GratisError
 
 __all__ = ["ScatteringFeatures"]
@@ -136,8 +136,14 @@ class ScatteringFeatures:
     def __post_init__(self) -> None:
         for name in ("side", "scales", "orientations", "groups"):
             object.__setattr__(self, name, check_count(name, getattr(self, name)))
-        if self.side % 2**self.scales or self.channels % self.groups or not self.row_norm > 0:
-            raise GratisError("side must be a multiple of 2^scales and groups a divisor of the number of channels")
+        if self.side % 2**self.scales:
+            raise GratisError(
+                f"scattering features need square images whose side is a multiple of {2**self.scales} pixels, "
+                f"got side {self.side}"
+            )
+        if self.channels % self.groups:
+            raise GratisError(f"groups must divide the number of channels, {self.channels}, got {self.groups}")
+        check_positive("row_norm", self.row_norm)
 
     @property
     def channels(self) -> int:
@@ -160,16 +166,20 @@ class ScatteringFeatures:
         return StoredFeatures(self.n_features).blocks(self.transform(X))
 
     def transform(self, X: Array) -> NDArray[np.float32]:
-        """Return the features (n, p) in float32; pixels that are not finite count as 0."""
+        """Return the features (n, p) in float32; pixels that are not finite count as 0.
+
+        Groups that overflow, as of an image of 1e20, are zero.
+        """
         rows = np.asarray(X)
         if rows.ndim != 2 or rows.shape[1] != self.side**2:
             raise GratisError(f"images must be rows of {self.side**2} pixels")
         output = np.empty((len(rows), self.n_features), dtype=np.float32)
         for start in range(0, len(rows), _BATCH):
-            with np.errstate(over="ignore"):
+            # A warning would tell of an extreme image, and stop the run where warnings are errors.
+            with np.errstate(all="ignore"):
                 batch = rows[start : start + _BATCH].astype(np.float32)
-            batch = np.nan_to_num(batch, nan=0.0, posinf=0.0, neginf=0.0).reshape(-1, self.side, self.side)
-            output[start : start + len(batch)] = self._normalised(self._scatter(batch))
+                batch = np.nan_to_num(batch, nan=0.0, posinf=0.0, neginf=0.0).reshape(-1, self.side, self.side)
+                output[start : start + len(batch)] = self._normalised(self._scatter(batch))
         return output
 
     def _scatter(self, images: Array) -> Array:
@@ -204,7 +214,8 @@ class ScatteringFeatures:
         grouped = coefficients.reshape(len(coefficients), self.groups, -1)
         centred = grouped - grouped.mean(axis=2, keepdims=True)
         spread = np.sqrt(np.square(centred).mean(axis=2, keepdims=True))
-        scaled = np.divide(centred, spread, out=np.zeros_like(centred), where=spread > 1e-12)
+        usable = (spread > 1e-12) & (spread < np.inf)
+        scaled = np.divide(centred, spread, out=np.zeros_like(centred), where=usable)
         # A hair below, so that rounding does not pass the public bound.
         return np.asarray(
             scaled.reshape(len(coefficients), -1) * (self.row_norm * (1 - 1e-5) / math.sqrt(self.n_features))
