@@ -71,6 +71,11 @@ def test_the_ledger_is_asked(tmp_path: Path) -> None:
         (DPRandomFeaturesRegressor(preprocessing="public"), "public"),
         (DPMLPClassifier(width=0), "width"),
         (DPMLPClassifier(steps=0), "steps"),
+        (DPMLPClassifier(width=10**12), "lower width or depth"),
+        (DPMLPClassifier(width=10**30), "lower width or depth"),
+        (DPMLPClassifier(depth=10**30), "depth must be at most"),
+        (DPMLPClassifier(steps=10**30), "steps must be at most"),
+        (DPMLPClassifier(initial_seed=10**30), "initial_seed"),
         (DPMLPClassifier(epsilon=-1.0), "epsilon"),
         (DPMLPClassifier(classes=[7]), "class"),
     ],
@@ -84,3 +89,27 @@ def test_bad_parameters(model: Any, word: str) -> None:
 def test_scattering_needs_square_images() -> None:
     with pytest.raises(GratisError, match="square"):
         DPRandomFeaturesClassifier(features="scattering").fit(X[:, :60], Y)
+
+
+def test_a_network_that_memory_cannot_hold_is_refused_before_the_ledger_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger.create(tmp_path / "l", {"digits": Budget(epsilon=4.0, delta=1e-4)})
+
+    def too_large(*_: Any, **__: Any) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr("gratis.models.mlp.build_mlp", too_large)
+    with pytest.raises(GratisError, match="not enough memory"):
+        DPMLPClassifier(4.0, 1e-4, ledger=str(tmp_path / "l"), dataset="digits").fit(X, Y)
+    assert ledger.status("digits").reservations == 0
+
+
+def test_a_network_asked_about_text_quotes_none_of_it() -> None:
+    model = DPMLPClassifier(4.0, 1e-4, width=5, steps=2, preprocessing="public", public=PIXELS, **SEEDED).fit(X, Y)
+    rows = X[:3].astype(object)
+    rows[1, 2] = "Smith"
+    for ask in (model.predict, model.predict_proba):
+        with pytest.raises(GratisError) as caught:
+            ask(rows)
+        assert "Smith" not in str(caught.value)

@@ -57,3 +57,17 @@ def test_bad_sizes_are_refused(bad: dict) -> None:
 def test_planning_needs_no_torch() -> None:
     code = "import sys, gratis.planner.networks; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ({"width": 10**12}, "lower width or depth"),
+        ({"width": 10**30}, "lower width or depth"),
+        ({"width": 1, "depth": 10**30}, "depth must be at most 1000"),
+        ({"steps": 10**30}, "steps must be at most"),
+    ],
+)
+def test_absurd_sizes_are_refused_at_once(sizes: dict[str, int], words: str) -> None:
+    with pytest.raises(GratisError, match=words):
+        plan_network(20_000, 100, 5, budget=BUDGET, **sizes)

@@ -12,12 +12,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gratis.accounting import calibrate_mu, split_mu
 from gratis.estimators.classification import PrivateClassifier, strictly_encoded
-from gratis.estimators.private_fit import PrivateFit, Release
+from gratis.estimators.private_fit import PrivateFit, Release, refuse_text
 from gratis.estimators.scales import PublicScales
 from gratis.mechanisms.location_scale import Standardiser, plan_standardisation, release_location_scale
 from gratis.planner.networks import plan_network
 from gratis.specs.budget import Budget
 from gratis.specs.certificates import Selection
+from gratis.specs.checks import check_count
 from gratis.specs.errors import GratisError, MissingExtraError
 from gratis.specs.events import Composition
 
@@ -95,7 +96,13 @@ class DPMLPClassifier(PrivateClassifier, PrivateFit, BaseEstimator):
             len(rows), rows.shape[1], len(classes), budget=rest, width=self.width, depth=self.depth, steps=self.steps
         )
         settings = plan.settings
-        module = build_mlp(settings["widths"], seed=self.initial_seed)
+        seed = check_count("initial_seed", self.initial_seed, minimum=0)
+        if seed >= 2**63:
+            raise GratisError("initial_seed must be below 2^63")
+        try:
+            module = build_mlp(settings["widths"], seed=seed)
+        except (MemoryError, RuntimeError):
+            raise GratisError("there is not enough memory for this network; lower width or depth") from None
         descent = plan.event
         paid = () if scale_plan is None else (scale_plan.event,)
         plan = replace(plan, budget=budget, event=Composition((*paid, descent)))
@@ -136,6 +143,7 @@ class DPMLPClassifier(PrivateClassifier, PrivateFit, BaseEstimator):
 
     def _class_scores(self, X: ArrayLike) -> NDArray[np.float64]:
         check_is_fitted(self, "coefs_")
+        refuse_text(X=X)
         finite = not self.scaler_.impute
         hidden = self.scaler_.transform(validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=finite))
         for weights in self.coefs_[:-1]:

@@ -9,6 +9,7 @@ from gratis.accounting.calibration import calibrate_mu
 from gratis.accounting.network_descent import network_descent_event
 from gratis.specs.budget import Budget
 from gratis.specs.checks import check_count
+from gratis.specs.errors import GratisError
 from gratis.specs.plans import Plan
 from gratis.specs.predictions import Prediction
 
@@ -17,6 +18,7 @@ __all__ = ["plan_network"]
 _STEPS = 75
 _CLIP_FRACTION = 1 / 28
 _NOISE_TO_INITIAL = 1.0
+_DEEPEST, _MOST_WEIGHTS = 1000, 10**9
 _FALLING = 2 / math.sqrt(3)
 
 
@@ -60,8 +62,7 @@ def plan_network(
     >>> plan.settings["clip_norm"], plan.settings["steps"], round(plan.settings["total_rate"], -1)
     (1.0, 75, 300.0)
     """
-    sizes = [check_count("n_inputs", n_inputs), *[check_count("width", width)] * check_count("depth", depth)]
-    sizes.append(check_count("n_classes", n_classes, minimum=2))
+    sizes = _sizes(n_inputs, width, depth, n_classes)
     mu = calibrate_mu(budget)
     event = network_descent_event(n_records, steps, mu=mu, neighbouring=budget.neighbouring)
     initial_std = math.sqrt(2 / n_inputs)
@@ -98,3 +99,17 @@ def plan_network(
             f"{event.steps} steps: the accumulated noise does not depend on their number",
         ),
     )
+
+
+def _sizes(n_inputs: int, width: int, depth: int, n_classes: int) -> list[int]:
+    inputs, hidden, layers = check_count("n_inputs", n_inputs), check_count("width", width), check_count("depth", depth)
+    outputs = check_count("n_classes", n_classes, minimum=2)
+    if layers > _DEEPEST:
+        raise GratisError(f"depth must be at most {_DEEPEST} hidden layers, got {layers}")
+    weights = hidden * (inputs + (layers - 1) * hidden + outputs)
+    if weights > _MOST_WEIGHTS:
+        raise GratisError(
+            f"a network of width {hidden} and depth {layers} would have more than {_MOST_WEIGHTS:.0e} weights; "
+            "lower width or depth"
+        )
+    return [inputs, *[hidden] * layers, outputs]
