@@ -62,6 +62,15 @@ def test_a_saved_model_predicts_the_same(model: Any, rows: Any, target: Any, tmp
     assert [p.name for p in tmp_path.iterdir()] == ["model.gratis"]
 
 
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    model = DPLinearRegression(**SEEDED).fit(X, Y)
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "nosuch", tmp_path / "file"):
+        with pytest.raises(GratisError) as caught:
+            save_model(folder / "u.gratis", model)
+        assert str(caught.value) == f"the folder {str(folder)!r} for the model file does not exist"
+
+
 def test_damage_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.gratis"
     save_model(path, DPLinearRegression(**SEEDED).fit(X, Y))

@@ -83,6 +83,8 @@ def save_model(path: str | os.PathLike[str], estimator: Any, context: Mapping[st
         "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in members.items()},
     }
     target = Path(path)
+    if not target.parent.is_dir():
+        raise GratisError(f"the folder {os.fspath(target.parent)!r} for the model file does not exist")
     partial = target.with_name(target.name + ".partial")
     try:
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as file:
