@@ -35,6 +35,18 @@ def test_json_holds_the_table() -> None:
     assert data["costs_least"]["excess_risk_bound"] == min(c["excess_risk_bound"] for c in data["choices"])
 
 
+@pytest.mark.parametrize("depth", ["1001", "4000000", str(10**30)])
+def test_absurd_depths_are_refused_by_name(depth: str) -> None:
+    answer = CliRunner().invoke(program(), [*SIZES, "--depth", depth])
+    assert isinstance(answer.exception, GratisError)
+    assert str(answer.exception) == f"--depth must be at most 1000 weight matrices, got {depth}"
+
+
+@pytest.mark.parametrize("change", [(), ("--width", "1"), ("--d", "1"), ("--width", "1000000"), ("--classes", "1")])
+def test_the_largest_depth_is_answered(change: tuple[str, ...]) -> None:
+    assert CliRunner().invoke(program(), [*SIZES, "--depth", "1000", *change]).exit_code == 0
+
+
 @pytest.mark.parametrize("change", [("--depth", "0"), ("--width", "0"), ("--kl-budget", "-1"), ("--neighbouring", "x")])
 def test_bad_input_is_refused(change: tuple[str, str]) -> None:
     answer = CliRunner().invoke(program(), [*SIZES, *change])

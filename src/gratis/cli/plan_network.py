@@ -8,6 +8,8 @@ from gratis.cli.output import JSON_OPTION, emit, table
 
 __all__ = ["network"]
 
+_DEEPEST = 1000  # beyond it constants of the narrowest initializations fall below what a float holds
+
 
 def network(
     n: int = typer.Option(..., help="Number of records (public)."),
@@ -23,8 +25,11 @@ def network(
 ) -> None:
     """Compare initializations and depths of a ReLU network by what noisy training of it leaks."""
     from gratis.planner.initialization import compare_initializations
+    from gratis.specs.errors import GratisError
     from gratis.specs.neighbouring import Neighbouring
 
+    if depth > _DEEPEST:
+        raise GratisError(f"--depth must be at most {_DEEPEST} weight matrices, got {depth}")
     found = compare_initializations(
         n,
         d,
