@@ -69,6 +69,11 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
         with pytest.raises(GratisError) as caught:
             save_model(folder / "u.gratis", model)
         assert str(caught.value) == f"the folder {str(folder)!r} for the model file does not exist"
+    (tmp_path / "folder").mkdir()
+    for name in ("folder", "a" * 300):
+        with pytest.raises(GratisError, match="cannot be written: "):
+            save_model(tmp_path / name, model)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
 
 
 def test_damage_is_refused(tmp_path: Path) -> None:

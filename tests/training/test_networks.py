@@ -275,6 +275,8 @@ def test_a_calibrated_multiplier_meets_the_budget() -> None:
         ({"y": Y.astype(float)}, "whole numbers"),
         ({"X": X.astype(np.uint8)}, "floating point"),
         ({"X": torch.tensor(1.0)}, "same positive number"),
+        ({"X": [[1.0, 2.0], [3.0]]}, "different lengths"),
+        ({"optimiser": "adam"}, "optimiser must make"),
         ({"micro_batch": 0}, "micro_batch"),
         ({"X": X[:50], "y": Y[:50]}, "made for 60 records"),
         ({"y": Y[:50]}, "same positive number"),

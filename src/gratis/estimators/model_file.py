@@ -12,6 +12,7 @@ import json
 import os
 import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,8 +92,11 @@ def save_model(path: str | os.PathLike[str], estimator: Any, context: Mapping[st
             for name, content in {"model.json": _json(head), **members}.items():
                 file.writestr(name, content)
         os.replace(partial, target)
+    except OSError as error:
+        raise GratisError(f"the model file {os.fspath(path)!r} cannot be written: {error.strerror}") from None
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # what could not be written may be no name that can be removed
+            partial.unlink()
 
 
 def load_model(path: str | os.PathLike[str]) -> SavedModel:

@@ -102,7 +102,7 @@ def train_full_batch(
     """
     if not isinstance(event, FullBatchDescent):
         raise GratisError("event must be a FullBatchDescent, as network_descent_event makes it")
-    _check_noise(noise)
+    _check_helpers(noise, optimiser)
     gradient = ClippedGradientSum(module, loss, clip_norm=clip_norm, micro_batch=micro_batch)
     rates = _rates(learning_rates, event.steps)
     X, y = _arrays(X, y)
@@ -154,7 +154,7 @@ def train_poisson(
     """
     if not isinstance(sampling, PoissonSampling):
         raise GratisError("sampling must be a PoissonSampling, which holds the number of records and the event")
-    _check_noise(noise)
+    _check_helpers(noise, optimiser)
     gradient = ClippedGradientSum(module, loss, clip_norm=clip_norm, micro_batch=micro_batch)
     event = sampling.event
     rates = _rates(learning_rates, event.steps)
@@ -244,13 +244,18 @@ def _steps(steps: int) -> int:
     return steps
 
 
-def _check_noise(noise: Any) -> None:
+def _check_helpers(noise: Any, optimiser: Any) -> None:
     if not isinstance(noise, NoiseSource):
         raise GratisError(f"noise must be a NoiseSource, e.g. NoiseSource.secure(), got a {type(noise).__name__}")
+    if optimiser is not None and not callable(optimiser):
+        raise GratisError("optimiser must make a torch optimiser from a list of parameters, e.g. torch.optim.Adam")
 
 
 def _arrays(X: Any, y: Any) -> tuple[Any, Any]:
-    X, y = (values if torch.is_tensor(values) else np.ascontiguousarray(values) for values in (X, y))
+    try:
+        X, y = (values if torch.is_tensor(values) else np.ascontiguousarray(values) for values in (X, y))
+    except ValueError:
+        raise GratisError("X and y must be arrays, but the rows of one of them have different lengths") from None
     if not X.ndim or not y.ndim or len(X) != len(y) or len(X) == 0:
         raise GratisError("X and y must have the same positive number of records")
     return X, y
