@@ -50,6 +50,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "schema.json").write_text(json.dumps(schema))
     declared = {"columns": {"z": "numeric", "sex": {"kind": "categorical", "buckets": 4}, "label": "ignored"}}
     (path / "numbers.json").write_text(json.dumps(declared))
+    kind = rng.integers(2, size=600)
+    pixels = rng.normal(size=(600, 64)) + np.outer(2 * kind - 1, np.sin(np.arange(64)))  # 8 × 8
+    images = {f"p{i}": pixels[:, i] for i in range(64)} | {"kind": np.where(kind, "wave", "trough")}
+    pa.parquet.write_table(pa.table(images), path / "images.parquet")
     return path
 
 
@@ -202,6 +206,109 @@ def test_wrong_input_is_refused_in_one_sentence(
     assert (tmp_path / "l").read_bytes() == before
     assert {p.name for p in tmp_path.iterdir()} <= {"l", "out"}
     assert not list((tmp_path / "out").glob("*"))
+
+
+FEATURES = ["--model", "random-features", *BUDGET]
+NUMBERS = ["t.csv", "--target", "y", "--hash", "2", "--ignore", "label", *FEATURES]
+IMAGES = ["images.parquet", "--target", "kind", *FEATURES]
+WRONG_FEATURES = {
+    "none": ([*NUMBERS, "--n-features", "0"], "at least 1, got 0"),
+    "fewer than none": ([*NUMBERS, "--n-features", "-1"], "at least 1, got -1"),
+    "none of another model": ([*NUMBERS, "--n-features", "0", "--model", "linear"], "belong to"),
+    "unknown": ([*NUMBERS, "--features", "foo"], "'tanh', 'relu', 'erf', got 'foo'"),
+    "unnamed": ([*NUMBERS, "--features", ""], "got ''"),
+    "images of a regression": ([*NUMBERS, "--features", "scattering"], "got 'scattering'"),
+    "no square": ([*IMAGES, "--features", "scattering", "--ignore", "p0"], "square images"),
+    "a square of odd side": (
+        [*IMAGES, "--features", "scattering", "--ignore", ",".join(f"p{i}" for i in range(15))],
+        "multiple of",
+    ),
+    "a number for scattering": ([*IMAGES, "--features", "scattering", "--n-features", "9"], "leave --n-features out"),
+}
+
+
+@pytest.mark.parametrize("dry", [True, False], ids=["dry", "real"])
+@pytest.mark.parametrize(("arguments", "words"), WRONG_FEATURES.values(), ids=WRONG_FEATURES)
+def test_wrong_features_are_refused_before_anything_is_simulated_or_spent(
+    folder: Path,
+    tmp_path: Path,
+    arguments: list[str],
+    words: str,
+    dry: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def drawn(*_: object) -> None:
+        raise AssertionError("a synthetic problem was drawn")
+
+    monkeypatch.setattr("gratis.estimators.model_choice._simulated", drawn)
+    Ledger.create(tmp_path / "l", {"people": Budget(epsilon=4.0, delta=1e-3)})
+    before = (tmp_path / "l").read_bytes()
+    command = ["fit", str(folder / arguments[0]), *arguments[1:], "--output", str(tmp_path / "out")]
+    command += ["--ledger", str(tmp_path / "l"), "--budget", "people", *(["--dry-run"] if dry else [])]
+    assert run(command) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("gratis: ")
+    assert said.err.count("\n") == 1
+    assert words in said.err
+    assert (tmp_path / "l").read_bytes() == before
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_prediction_is_for_the_features_that_were_asked_for(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def predicted(table: list[str], *options: str) -> dict[str, float]:
+        assert run(["fit", str(folder / table[0]), *table[1:], *options, "--dry-run", "--json"]) == 0
+        return json.loads(capsys.readouterr().out)["plan"]["predicted_quality"]
+
+    default = predicted(NUMBERS)
+    assert predicted(NUMBERS, "--n-features", "2000", "--features", "tanh")["value"] == default["value"]
+    one, relu = predicted(NUMBERS, "--n-features", "1"), predicted(NUMBERS, "--features", "relu")
+    assert one["value"] < default["value"] - 0.05
+    assert "p = 1" in one["source"]
+    assert relu["value"] != default["value"]
+    assert predicted(IMAGES, "--n-features", "1")["value"] < predicted(IMAGES)["value"] - 0.1
+
+
+def test_more_features_than_a_simulation_can_take(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gratis.estimators.model_choice._MOST_FEATURES", 50)
+    many = ["--n-features", "51", "--dry-run", "--json"]
+    assert run(["fit", str(folder / NUMBERS[0]), *NUMBERS[1:], *many]) == 0
+    found = json.loads(capsys.readouterr().out)["plan"]["predicted_quality"]
+    assert "p = 50" in found["source"]
+    assert "51 features do as well as 50" in found["assumptions"]
+    assert run(["fit", str(folder / IMAGES[0]), *IMAGES[1:], *many]) == 0
+    plan = json.loads(capsys.readouterr().out)["plan"]
+    assert plan["predicted_quality"] is None
+    assert "not predicted" in plan["words"][-1]
+
+
+def test_scattering_is_trained_and_reported_without_a_prediction(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sentence = "Accuracy on images depends on the images and is not predicted."
+    command = ["fit", str(folder / IMAGES[0]), *IMAGES[1:], "--features", "scattering"]
+    assert run([*command, "--dry-run"]) == 0
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert "Predicted" not in said
+    out = tmp_path / "out"
+    assert run([*command, "--hold-out", "0.25", "--output", str(out), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["plan"]["predicted_quality"] is None
+    assert shown["held_out_score"]["quantity"] == "accuracy"
+    assert not (out / "report-figure-2.png").exists()  # no curve of predictions
+    assert run(["report", str(out / "model.gratis"), "--output", str(tmp_path / "again.html")]) == 0
+    page = (tmp_path / "again.html").read_text()
+    assert page == (out / "report.html").read_text()
+    assert sentence in page
+    assert "accuracy, held-out rows" in page
+    assert ", predicted" not in page
+    assert run(["predict", str(out / "model.gratis"), str(folder / IMAGES[0])]) == 0
 
 
 def test_wrong_model_files(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

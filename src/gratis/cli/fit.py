@@ -57,7 +57,8 @@ def fit(
 
     console = Console(stderr=True, quiet=as_json)
     asked = Budget(epsilon=epsilon, delta=delta, neighbouring=Neighbouring.parse(neighbouring))
-    options = {key: value for key, value in {"features": features, "n_features": n_features}.items() if value}
+    given = {"features": features, "n_features": n_features}
+    options = {key: value for key, value in given.items() if value is not None}
     if options and model != "random-features":
         raise GratisError("--features and --n-features belong to --model random-features")
     with console.status("planning from public facts"):
@@ -133,20 +134,21 @@ def _listed(text: str | None) -> list[str] | None:
 
 
 def _plan(job: Any) -> dict[str, Any]:
-    predicted = job.prediction
-    measure = {"r_squared": "R²", "accuracy": "accuracy"}[predicted.quantity]
+    predicted, words = job.prediction, job.words()
+    if predicted is not None:
+        measure = {"r_squared": "R²", "accuracy": "accuracy"}[predicted.quantity]
+        words.append(
+            f"Predicted {measure}: {predicted.value:.2f}, {predicted.low:.2f} to {predicted.high:.2f} over the "
+            f"synthetic problems of this size ({predicted.source})."
+        )
     return {
         "model": job.model,
         "task": job.task,
         "rows": job.training.n_rows,
         "columns": len(job.schema.names),
         "streamed": job.streamed,
-        "predicted_quality": predicted.to_json(),
-        "words": [
-            *job.words(),
-            f"Predicted {measure}: {predicted.value:.2f}, {predicted.low:.2f} to {predicted.high:.2f} over the "
-            f"synthetic problems of this size ({predicted.source}).",
-        ],
+        "predicted_quality": None if predicted is None else predicted.to_json(),
+        "words": words,
     }
 
 
@@ -212,12 +214,14 @@ def _curve(job: Any) -> list[dict[str, float]]:
     from gratis.estimators.model_choice import predict_quality
     from gratis.specs.budget import Budget
 
+    if job.prediction is None:
+        return []
     points = []
     rows, columns = job.training.n_rows, len(job.schema.names)
     for factor in _FACTORS.get(job.model, _ALL_FACTORS):
         epsilon = job.budget.epsilon * factor
         asked = Budget(epsilon=epsilon, delta=job.budget.delta, neighbouring=job.budget.neighbouring)
-        found = predict_quality(job.model, rows, columns, asked, n_classes=job.n_classes)
+        found = predict_quality(job.model, rows, columns, asked, n_classes=job.n_classes, options=job.options)
         points.append({"epsilon": epsilon, "value": found.value, "low": found.low, "high": found.high})
     return points
 

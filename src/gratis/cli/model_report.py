@@ -37,7 +37,7 @@ def report_content(estimator: Any, context: dict[str, Any]) -> ReportContent:
     """Collect what the page shows from a fitted estimator and the context that `gratis fit` saved with it."""
     certificate = estimator.certificate_
     predicted, score = context.get("predicted_quality"), context.get("held_out_score")
-    measure = _MEASURES.get((predicted or {}).get("quantity", ""), "quality")
+    measure = _MEASURES.get((predicted or score or {}).get("quantity", ""), "quality")
     task = context.get("table", {}).get("task", "model")
     target = context.get("table", {}).get("target", {}).get("name", "the target")
     numbers = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -27,11 +28,22 @@ from gratis.specs.checks import check_count
 from gratis.specs.errors import GratisError
 from gratis.specs.predictions import Prediction
 
-__all__ = ["MODELS", "ModelChoice", "choose_model", "make_estimator", "predict_quality"]
+__all__ = [
+    "MODELS",
+    "ModelChoice",
+    "check_features",
+    "choose_model",
+    "make_estimator",
+    "not_predicted",
+    "predict_quality",
+]
 
 MODELS = {"regression": ("linear", "random-features"), "classification": ("logistic", "random-features", "mlp")}
+_ACTIVATIONS = ("tanh", "relu", "erf")
+_FEATURES = {"regression": _ACTIVATIONS, "classification": (*_ACTIVATIONS, "scattering")}
 TRUTHS = ("straight", "curved")
 _ROWS, _COLUMNS, _TEST_ROWS, _CLASSES = 2000, 60, 2000, 4
+_MOST_FEATURES = 20_000  # random features of a synthetic problem; seconds grow with them
 _SIGNAL = 0.6  # share of the target's variance that can be known at all
 _SEED = 20261116
 _DELTA = 1e-5
@@ -64,6 +76,30 @@ def make_estimator(model: str, task: str, *, epsilon: float, delta: float, **cho
     return kind(epsilon=epsilon, delta=delta, **choices)
 
 
+def check_features(estimator: Any, task: str, n_inputs: int, options: Mapping[str, Any]) -> None:
+    """Refuse before anything is simulated or reserved the features that a random-features estimator cannot compute."""
+    estimator._choice("features", _FEATURES[task])
+    if estimator.features == "scattering" and "n_features" in options:
+        raise GratisError("the size of the images sets the number of scattering features: leave --n-features out")
+    estimator._feature_map(n_inputs)
+
+
+def not_predicted(model: str, task: str, options: Mapping[str, Any]) -> str | None:
+    """Say why the quality of a model is not predicted; None if it is.
+
+    >>> not_predicted("random-features", "classification", {"features": "scattering"})
+    'Accuracy on images depends on the images and is not predicted.'
+    """
+    if model != "random-features":
+        return None
+    if options.get("features") == "scattering":
+        return "Accuracy on images depends on the images and is not predicted."
+    # A regression is near its limit of many features; a classifier pays for their private mean, more with each.
+    if task == "classification" and options.get("n_features", 0) > _MOST_FEATURES:
+        return f"Accuracy with more than {_MOST_FEATURES} random features is not predicted: simulations take too long."
+    return None
+
+
 def choose_model(n_records: int, n_features: int, budget: Budget, *, n_classes: int | None = None) -> ModelChoice:
     """Predict every candidate and take the one with the least worst regret over the truths.
 
@@ -90,8 +126,19 @@ def predict_quality(
     *,
     n_classes: int | None = None,
     one_pass: bool = False,
+    options: Mapping[str, Any] | None = None,
 ) -> Prediction:
-    """Predict R² (or accuracy) of a model from public sizes: the mean over the truths, and their range."""
+    """Predict R² (or accuracy) of a model from public sizes: the mean over the truths, and their range.
+
+    `options` are the estimator's `features` and its own `n_features`, for random features.
+    """
+    choices = {name: value for name, value in (options or {}).items() if name in ("features", "n_features")}
+    asked = check_count("n_features", choices["n_features"]) if "n_features" in choices else 0
+    refused = not_predicted(model, "regression" if n_classes is None else "classification", choices)
+    if refused:
+        raise GratisError(refused)
+    if asked > _MOST_FEATURES:
+        choices["n_features"] = _MOST_FEATURES
     n, d = check_count("n_records", n_records, minimum=2), check_count("n_features", n_features)
     shrunk = max(1.0, d / _COLUMNS)
     columns, rows = round(d / shrunk), max(20, min(round(n / shrunk), _ROWS))
@@ -101,26 +148,32 @@ def predict_quality(
     if one_pass and classes and n_classes:
         mu *= math.sqrt(classes / n_classes)  # classes share the budget
     problem = rows, columns, classes
-    scores = {
-        truth: _simulated(model, *problem, truth, str(budget.neighbouring), float(f"{mu:.4g}"), one_pass)
-        for truth in TRUTHS
-    }
+    setting = str(budget.neighbouring), float(f"{mu:.4g}"), one_pass, tuple(sorted(choices.items()))
+    scores = {truth: _simulated(model, *problem, truth, *setting) for truth in TRUTHS}
     values = list(scores.values())
     return Prediction(
         quantity="r_squared" if n_classes is None else "accuracy",
         value=float(np.mean(values)),
         low=min(values),
         high=max(values),
-        source=f"{model} trained {'in one pass ' if one_pass else ''}on synthetic problems of {rows} × {columns}",
+        source=f"{_described(model, choices)} trained {'in one pass ' if one_pass else ''}on synthetic problems of "
+        f"{rows} × {columns}",
         assumptions=(
             f"correlated columns (eigenvalues 1/k); {_SIGNAL:.0%} of the target's variance can be known"
             if n_classes is None
             else "correlated columns (eigenvalues 1/k); classes overlap",
             "truths: straight, and curved with half of its signal bent",
             *(("as hard as with four classes",) if (n_classes or 0) > _CLASSES else ()),
+            *((f"{asked} features do as well as {_MOST_FEATURES}",) if asked > _MOST_FEATURES else ()),
         ),
         details={"by_truth": scores},
     )
+
+
+def _described(model: str, choices: Mapping[str, Any]) -> str:
+    words = {"n_features": "p = {}", "features": "{}"}
+    parts = [text.format(choices[name]) for name, text in words.items() if name in choices]
+    return f"{model} ({', '.join(parts)})" if parts else model
 
 
 @lru_cache(maxsize=256)
@@ -133,6 +186,7 @@ def _simulated(
     neighbouring: str,
     mu: float,
     one_pass: bool,
+    options: tuple[tuple[str, Any], ...],
 ) -> float:
     rng = np.random.default_rng(_SEED)
     # Columns of real tables are correlated: eigenvalues 1/k in a random basis.
@@ -140,6 +194,7 @@ def _simulated(
     X = rng.standard_normal((rows + _TEST_ROWS, columns)) @ basis.T
     target = _targets(X, n_classes, truth, rng)
     choices: dict[str, Any] = {"neighbouring": neighbouring, "noise_seed": _SEED, "insecure_reproducible": True}
+    choices |= dict(options)
     if n_classes is not None:
         choices["classes"] = list(range(n_classes))
     if one_pass:

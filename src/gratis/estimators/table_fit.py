@@ -17,7 +17,15 @@ import pyarrow as pa
 from gratis.data.encoding import Column, EncodedRows, Kind, TableSchema, distinct_values
 from gratis.data.tables import CSVTable, Table, open_table
 from gratis.estimators.evaluation import DISJOINT, HeldOutScore, evaluate_privately, evaluation_event
-from gratis.estimators.model_choice import MODELS, ModelChoice, choose_model, make_estimator, predict_quality
+from gratis.estimators.model_choice import (
+    MODELS,
+    ModelChoice,
+    check_features,
+    choose_model,
+    make_estimator,
+    not_predicted,
+    predict_quality,
+)
 from gratis.estimators.private_fit import Release
 from gratis.ledger import Ledger
 from gratis.mechanisms.noise import NoiseSource
@@ -54,7 +62,7 @@ class TableJob:
     held_out: float
     streamed: bool
     model: str
-    prediction: Prediction
+    prediction: Prediction | None
     choice: ModelChoice | None
     assumptions: tuple[str, ...]
     options: dict[str, Any]
@@ -81,6 +89,9 @@ class TableJob:
             f"Budget {self.budget.describe()}.",
             f"Model: {self.model}" + (f": {self.choice.reason}" if self.choice else "."),
         ]
+        unpredicted = not_predicted(self.model, self.task, self.options)
+        if unpredicted:
+            sentences.append(unpredicted)
         if self.streamed:
             sentences.append(
                 "The file is larger than memory: one pass in constant memory, which only this model can do."
@@ -150,7 +161,7 @@ class TableJob:
             "words": self.words(),
             "reasons": list(plan.reasons),
             "assumptions": list(self.assumptions),
-            "predicted_quality": self.prediction.to_json(),
+            "predicted_quality": None if self.prediction is None else self.prediction.to_json(),
             "alternatives": {
                 name: found.to_json() for name, found in (self.choice.predictions if self.choice else {}).items()
             },
@@ -207,20 +218,25 @@ def plan_table_fit(
     single_pass = "linear" if n_classes is None else "logistic"
     if streamed and model not in ("auto", single_pass):
         raise GratisError(f"only {single_pass} can be trained in one pass over a large file; raise --memory")
+    options = dict(options or {})
     choice = None
     if model == "auto" and not streamed:
         choice = choose_model(rows.n_rows, rows.n_features, budget, n_classes=n_classes)
     chosen = choice.model if choice else single_pass if model == "auto" else model
-    make_estimator(chosen, task, epsilon=budget.epsilon, delta=budget.delta, **(options or {}))
-    prediction = (
-        choice.predictions[chosen]
-        if choice
-        else predict_quality(chosen, rows.n_rows, rows.n_features, budget, n_classes=n_classes, one_pass=streamed)
-    )
+    estimator = make_estimator(chosen, task, epsilon=budget.epsilon, delta=budget.delta, **options)
+    if chosen == "random-features":
+        check_features(estimator, task, rows.n_features, options)
+    prediction = None
+    if choice:
+        prediction = choice.predictions[chosen]
+    elif not not_predicted(chosen, task, options):
+        prediction = predict_quality(
+            chosen, rows.n_rows, rows.n_features, budget, n_classes=n_classes, one_pass=streamed, options=options
+        )
     return TableJob(
         table=table, schema=full, target=column, task=task, budget=budget, n_rows=n_rows, held_out=held_out,
         streamed=streamed, model=chosen, prediction=prediction, choice=choice, assumptions=assumptions,
-        options=dict(options or {}),
+        options=options,
     )  # fmt: skip
 
 
