@@ -44,7 +44,7 @@ def test_a_small_budget_is_not_worse_than_nothing(capsys: pytest.CaptureFixture[
 def test_words_name_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
     assert plan({"--d": "60"}, "--activation", "erf") == 0
     words = capsys.readouterr().out
-    for name in ("clip norm", "steps", "learning rate", "noise of a step", "interpolant", "price", "plateau"):
+    for name in ("clip norm", "steps", "learning rate", "noise of a step", "interpolant", "stopped early", "plateau"):
         assert name in words
     assert "miss" not in words  # 60 < 200 < 60^{3/2}
 

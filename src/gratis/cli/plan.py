@@ -120,9 +120,10 @@ def random_features(
         ["steps T", str(settings["steps"])],
         ["learning rate η", f"{settings['learning_rate']:.5g}"],
         ["noise of a step", f"{settings['noise_std']:.5g}"],
-        ["test loss", f"{plan.prediction.value:.3f} (twins: {plan.prediction.low:.3f} to {plan.prediction.high:.3f})"],
+        ["test loss", f"{plan.prediction.value:.3f} ({plan.prediction.low:.3f} to {plan.prediction.high:.3f})"],
         ["non-private interpolant", f"{details['predicted_nonprivate_loss']:.3f}"],
-        ["price of privacy", f"{details['gap']:+.3f}"],
+        ["non-private, stopped early", f"{details['predicted_nonprivate_stopped_loss']:.3f}"],
+        ["gap to the interpolant", f"{details['gap']:+.3f}"],
         *([f"Theorem 2, {name.replace('_', ' ')}", f"{value:.3g}"] for name, value in details["theorem_2"].items()),
     ]
     emit(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 from numpy.typing import NDArray
 
-from gratis.models.random_features import Activation
+from gratis.models.random_features import ERF, RELU, Activation
 
 __all__ = ["hermite_coefficients", "infinite_width_diagonal", "infinite_width_kernel"]
 
@@ -46,7 +46,8 @@ def infinite_width_kernel(X: Array, Z: Array, activation: Activation) -> Array:
 
     With σ = ‖x‖/√d, τ = ‖z‖/√d, c = xᵀz/d, r = c/(στ):
     ReLU: στ(√(1−r²) + (π − arccos r)·r)/(2π);  erf: (2/π)·arcsin(2c/√((1+2σ²)(1+2τ²)));
-    else Σ_k a_k(σ)a_k(τ)r^k (60 terms: exact to rounding for smooth φ, slow at a kink and r near 1).
+    else Σ_k a_k(σ)a_k(τ)r^k, 60 terms. For tanh and r = 1 the error is 1e−10 at σ = 1, 5e−6 at 2 and 2e−4 at 3 (inputs
+    are meant to be scaled to σ ≈ 1), far less for smaller r; a kink is slower.
 
     References: Cho & Saul 2009; Williams 1997; S0 uses Hermite coefficients throughout.
 
@@ -58,12 +59,12 @@ def infinite_width_kernel(X: Array, Z: Array, activation: Activation) -> Array:
     left = np.sqrt(np.einsum("ij,ij->i", X, X) / d)
     right = np.sqrt(np.einsum("ij,ij->i", Z, Z) / d)
     inner = X @ Z.T / d
-    if activation.name == "erf":
+    if activation is ERF:
         scale = np.sqrt(np.multiply.outer(1 + 2 * left**2, 1 + 2 * right**2))
         return np.asarray(2 / math.pi * np.arcsin(np.clip(2 * inner / scale, -1, 1)))
     sizes = np.multiply.outer(left, right)
     cosine = np.clip(np.divide(inner, sizes, out=np.zeros_like(inner), where=sizes > 0), -1, 1)
-    if activation.name == "relu":
+    if activation is RELU:
         sine = np.sqrt(1 - cosine**2)
         return np.asarray(sizes * (sine + (math.pi - np.arccos(cosine)) * cosine) / (2 * math.pi))
     a, b = hermite_coefficients(activation, left), hermite_coefficients(activation, right)
@@ -88,9 +89,9 @@ def infinite_width_diagonal(X: Array, activation: Activation) -> Array:
     [2.0]
     """
     squares = np.einsum("ij,ij->i", X, X) / X.shape[1]
-    if activation.name == "relu":
+    if activation is RELU:
         return np.asarray(squares / 2)
-    if activation.name == "erf":
+    if activation is ERF:
         return np.asarray(2 / math.pi * np.arcsin(2 * squares / (1 + 2 * squares)))
     nodes, weights = hermegauss(_NODES)
     values = np.asarray(activation.function(np.multiply.outer(np.sqrt(squares), nodes)), dtype=np.float64)

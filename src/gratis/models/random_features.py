@@ -27,7 +27,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """A function applied to each entry of Vx, with a name under which its p = ∞ kernel is looked up.
+    """A function applied to each entry of Vx, with a name for plans and messages.
 
     With a `limit`, values are clamped to ±limit and rounded to multiples of limit·2^−15, so that Gram matrices are
     exact. ReLU is clamped at 8: inactive for inputs scaled so that ‖x‖ ≈ √d, where vᵀx ~ N(0, 1).

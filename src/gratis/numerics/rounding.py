@@ -63,4 +63,6 @@ def rounding_inflation(
 
 
 def _gamma(roundings: float) -> float:
+    if not roundings * _UNIT < 0.5:
+        raise ValueError("too many records or features for the bound on rounding errors")
     return roundings * _UNIT / (1 - roundings * _UNIT)

@@ -20,6 +20,7 @@ from gratis.simulation.random_features_twin import (
 )
 from gratis.specs.budget import Budget
 from gratis.specs.checks import check_count
+from gratis.specs.errors import GratisError
 from gratis.specs.plans import Plan
 from gratis.specs.predictions import Prediction
 from gratis.theory.early_stopping import EarlyStopping
@@ -30,24 +31,30 @@ Array = NDArray[np.float64]
 
 # C in units of the feature norm √(p·Eφ²), and ηTp·Eφ²/d. S0's choices for tanh are .8 and about 2 (CT ≈ 5).
 _CLIPS = np.geomspace(0.4, 3.2, 7)
-# Down to .01, where a small budget still gains something over the trivial predictor.
+# Down to .01, where a small budget still gains something over the trivial predictor; the long ones are tried where
+# the longest of the others is the best, as it is for far more rows than inputs.
 _TIMES = np.geomspace(0.01, 10.0, 24)
-_FEWEST_STEPS, _MOST_STEPS = 50, 5000
+_LONG_TIMES = np.geomspace(10.0, 300.0, 10)[1:]
+_FEWEST_STEPS, _MOST_STEPS = 50, 10_000
+_STABLE = 4 / 3  # T/(time·d) with which 2ηλ_max/n = 1.5 if all rows lie along one direction; 2 is unstable
+_MOST_WORK = 1e10  # features visited in training for the sake of a long path: about half a minute
+_LARGEST_SIZE = 10**15
 _TEST_RECORDS = 2000  # of one twin
 
 
-def theorem_2_terms(n_records: int, n_inputs: int, *, epsilon: float) -> dict[str, float]:
+def theorem_2_terms(n_records: int, n_inputs: int, *, epsilon: float | None) -> dict[str, float]:
     """Return the three terms of S0's Theorem 2 without constants and logarithms.
 
-    |R_P| = Õ(d/(nε) + √(d/n) + √(n/d^{3/2})): privacy noise, early stopping, and the plateau's next staircase.
+    |R_P| = Õ(d/(nε) + √(d/n) + √(n/d^{3/2})): privacy noise (left out if the budget is not stated as ε), early
+    stopping, and the plateau's next staircase.
 
     >>> terms = theorem_2_terms(2000, 100, epsilon=4.0)
     >>> {name: round(value, 4) for name, value in terms.items()}
     {'noise': 0.0125, 'early_stopping': 0.2236, 'plateau': 1.4142}
     """
     n, d = float(n_records), float(n_inputs)
-    noise = d / (n * epsilon) if epsilon > 0 else math.inf
-    return {"noise": noise, "early_stopping": math.sqrt(d / n), "plateau": math.sqrt(n / d**1.5)}
+    noise = {} if epsilon is None else {"noise": d / (n * epsilon) if epsilon > 0 else math.inf}
+    return {**noise, "early_stopping": math.sqrt(d / n), "plateau": math.sqrt(n / d**1.5)}
 
 
 def plan_random_features(
@@ -63,8 +70,10 @@ def plan_random_features(
 ) -> Plan:
     """Choose clip norm, steps, learning rate and noise for f(x) = φ(Vx)ᵀθ with loss (f − y)².
 
-    Twins of the same d/n, p/n and μ are trained at every (C, ηT) of a grid in S0's scale-free units, C/√(p·Eφ²) and
-    ηTp·Eφ²/d; the pair with the least mean test loss is planned. No data is opened.
+    Twins of the same d/n, p/n and μ (`shrunken`) are trained at every (C, ηT) of a grid in S0's scale-free units,
+    C/√(p·Eφ²) and ηTp·Eφ²/d; the pair with the least mean test loss is planned. No data is opened. Twins have
+    independent inputs; the number of steps is planned for the other extreme too, where all rows lie along one
+    direction and λ_max of K is n·p·Eφ²: more steps of a smaller rate cost no privacy.
 
     Parameters
     ----------
@@ -81,26 +90,35 @@ def plan_random_features(
     """
     n, d = check_count("n_records", n_records), check_count("n_inputs", n_inputs)
     p, twins = check_count("n_features", n_features), check_count("twins", twins)
+    if max(n, d, p) > _LARGEST_SIZE:
+        raise GratisError(f"n, d and p must be at most {_LARGEST_SIZE:.0e}")
     phi = parse_activation(activation)
+    power = feature_second_moment(phi)
     mu = calibrate_mu(budget)
     rng = rng if rng is not None else np.random.default_rng(0)
-    small_n, small_d, small_p = shrunken(n, d, p, check_count("twin_records", twin_records))
+    if not isinstance(rng, np.random.Generator):
+        raise GratisError("rng must be a numpy Generator")
+    small_n, small_d, small_p, denser = shrunken(n, d, p, check_count("twin_records", twin_records))
     drawn = [draw_sign_twin(small_n, small_d, small_p, phi, rng=rng, n_test=_TEST_RECORDS) for _ in range(twins)]
-    power = feature_second_moment(phi)
-    clips, times = (grid.ravel() for grid in np.meshgrid(_CLIPS, _TIMES, indexing="ij"))
-    losses = np.array([_twin_losses(twin, clips, times, power, budget, rng, mu=mu) for twin in drawn])
-    best = int(np.argmin(losses.mean(axis=0)))
-    clip, time = float(clips[best]), float(times[best])
+    search = _Search(drawn, power, budget.neighbouring.sensitivity_factor / (mu * denser), rng)
+    search.extend(_CLIPS, _TIMES)
+    clip, time, _ = search.best()
+    longer = _LONG_TIMES[_LONG_TIMES * _STABLE * d * n * min(n, p) < _MOST_WORK]
+    if time == _TIMES[-1] and len(longer):
+        search.extend(_CLIPS[np.abs(np.log(_CLIPS / clip)) < 0.5], longer)
+    clip, time, losses = search.best()
 
-    # Twin and problem share λ_max·(ηT)/n, hence the number of steps that keeps the descent close to its flow.
-    steps = max(_steps(twin, time, power) for twin in drawn)
+    # Near the flow for independent inputs (as twins have), stable for any.
+    steps = max(*(_steps(twin, time, power) for twin in drawn), min(math.ceil(_STABLE * time * d), _MOST_STEPS))
     clip_norm = clip * math.sqrt(p * power)
     learning_rate = time * d / (p * power * steps)
     event = planned_descent(n, p, 1, steps, mu=mu, neighbouring=budget.neighbouring)
     engine = planned_engine(n, d, p, steps)
     nonprivate = float(np.mean([twin.interpolant_loss for twin in drawn]))
-    value = float(losses[:, best].mean())
-    unclipped = np.mean([_unclipped(twin, clip, time, power, budget, mu=mu) for twin in drawn])
+    value = float(losses.mean())
+    stopped, unclipped = np.mean([search.without_clipping(twin, clip, time) for twin in drawn], axis=0)
+    # Twins of other seeds differ by this much; two alone may agree by chance.
+    spread = 2 * max(float(losses.std()), 0.6 * value / math.sqrt(small_n))
     regime = {
         "n_over_d": n / d,
         "n_over_d_to_three_halves": n / d**1.5,
@@ -111,20 +129,22 @@ def plan_random_features(
     prediction = Prediction(
         quantity="test_loss",
         value=value,
-        low=float(losses[:, best].min()),
-        high=float(losses[:, best].max()),
+        low=value - spread,
+        high=value + spread,
         source=f"{twins} twins of n={small_n}, d={small_d}, p={small_p}, trained by the dual engine",
         assumptions=(
             "rows are N(0, I) and labels sign(uᵀx) without noise",
             "the best setting of a grid is reported at its own twins, which flatters it slightly",
             *(() if small_n == n else ("the loss depends on (d/n, p/n, μ) and not on n itself",)),
+            *((f"twins have {denser:.0f} times fewer rows an input, and the same noise",) if denser > 1.5 else ()),
             *(("features are Gaussian given the rows, with their covariance",) if drawn[0].gaussian else ()),
         ),
         details={
             "predicted_nonprivate_loss": nonprivate,
             "gap": value - nonprivate,
+            "predicted_nonprivate_stopped_loss": float(stopped),
             "unclipped_loss": float(unclipped),
-            "theorem_2": theorem_2_terms(n, d, epsilon=budget.epsilon if budget.epsilon is not None else mu),
+            "theorem_2": theorem_2_terms(n, d, epsilon=budget.epsilon),
             "regime": regime,
         },
     )
@@ -145,48 +165,76 @@ def plan_random_features(
         event=event,
         prediction=prediction,
         reasons=(
-            f"C = {clip:g}·√(p·Eφ²), ηTp·Eφ²/d = {time:.3g}: the least mean test loss of {losses.shape[1]} settings.",
-            f"Predicted test loss {value:.3f} against {nonprivate:.3f} of the non-private interpolant.{outside}",
+            f"C = {clip:.3g}·√(p·Eφ²), ηTp·Eφ²/d = {time:.3g}: the least test loss of {len(search.settings)} settings.",
+            f"Predicted test loss {value:.3f} against {nonprivate:.3f} of the non-private interpolant"
+            f" and {stopped:.3f} of non-private early stopping.{outside}",
+            *(("That is no better than predicting 0, whose loss is 1: this budget buys nothing here.",) * (value >= 1)),
             f"The {engine.engine} engine: {engine.reason}.",
         ),
-        alternatives=tuple(
-            {"clip": float(clips[i]), "time": float(times[i]), "test_loss": float(losses[:, i].mean())}
-            for i in np.argsort(losses.mean(axis=0))[1:4]
-        ),
+        alternatives=search.alternatives(),
     )
+
+
+class _Search:
+    """Test losses of twins at settings (C in √(p·Eφ²), ηTp·Eφ²/d), added grid by grid."""
+
+    def __init__(self, twins: list[SignTwin], power: float, noise: float, rng: np.random.Generator) -> None:
+        self._twins, self._power, self._noise, self._rng = twins, power, noise, rng
+        self.settings: list[tuple[float, float]] = []
+        self._losses = np.empty((len(twins), 0))
+
+    def extend(self, clips: Array, times: Array) -> None:
+        """Train every twin at every pair."""
+        clip, time = (grid.ravel() for grid in np.meshgrid(clips, times, indexing="ij"))
+        found = np.array([self._train(twin, clip, time) for twin in self._twins])
+        self.settings += zip(clip.tolist(), time.tolist(), strict=True)
+        self._losses = np.hstack([self._losses, found])
+
+    def best(self) -> tuple[float, float, Array]:
+        """Return the setting with the least mean loss, and the loss of each twin there."""
+        index = int(np.argmin(self._losses.mean(axis=0)))
+        return *self.settings[index], self._losses[:, index]
+
+    def alternatives(self) -> tuple[dict[str, float], ...]:
+        """Return the next best three."""
+        means = self._losses.mean(axis=0)
+        return tuple(
+            {"clip": self.settings[i][0], "time": self.settings[i][1], "test_loss": float(means[i])}
+            for i in np.argsort(means)[1:4]
+        )
+
+    def without_clipping(self, twin: SignTwin, clip: float, time: float) -> tuple[float, float]:
+        """Closed form: the least loss of early stopping without noise, and the loss of a setting with it."""
+        closed = EarlyStopping(**twin.modes())
+        times = np.concatenate([_TIMES, _LONG_TIMES])
+        stopped = closed.predict_flow(_flow(twin, times, self._power), total_noise_variances=0.0).total.min()
+        noise = self._total_noise(twin, clip, time)
+        noisy = closed.predict_flow(_flow(twin, time, self._power), total_noise_variances=noise**2).total
+        return float(stopped), float(noisy)
+
+    def _train(self, twin: SignTwin, clips: Array, times: Array) -> Array:
+        steps = _steps(twin, float(times.max()), self._power)
+        return twin.losses(
+            steps=steps,
+            learning_rates=_flow(twin, times, self._power) / steps,
+            clip_norms=clips * math.sqrt(twin.n_features * self._power),
+            noise_stds=self._total_noise(twin, clips, times) / math.sqrt(steps),
+            n_seeds=2,
+            rng=self._rng,
+        ).mean(axis=1)
+
+    def _total_noise(self, twin: SignTwin, clips: Any, times: Any) -> Any:
+        """Return √T·s = κ·ηT·C/(nμ)."""
+        clip_norms = clips * math.sqrt(twin.n_features * self._power)
+        return self._noise * _flow(twin, times, self._power) * clip_norms / len(twin.y)
+
+
+def _flow(twin: SignTwin, times: Any, power: float) -> Any:
+    """ηT."""
+    return times * twin.n_inputs / (twin.n_features * power)
 
 
 def _steps(twin: SignTwin, time: float, power: float) -> int:
     """Return T with 2ηλ_max/n ≤ ¼: near the flow, far from instability."""
-    flow = time * twin.n_inputs / (twin.n_features * power)
-    return int(np.clip(math.ceil(8 * flow * twin.largest_eigenvalue / len(twin.y)), _FEWEST_STEPS, _MOST_STEPS))
-
-
-def _total_noise(twin: SignTwin, clips: Any, times: Any, power: float, budget: Budget, *, mu: float) -> Any:
-    """Return √T·s = κ·ηT·C/(nμ)."""
-    flow = times * twin.n_inputs / (twin.n_features * power)
-    return (
-        budget.neighbouring.sensitivity_factor * flow * clips * math.sqrt(twin.n_features * power) / (len(twin.y) * mu)
-    )
-
-
-def _twin_losses(
-    twin: SignTwin, clips: Array, times: Array, power: float, budget: Budget, rng: np.random.Generator, *, mu: float
-) -> Array:
-    steps = _steps(twin, float(times.max()), power)
-    return twin.losses(
-        steps=steps,
-        learning_rates=times * twin.n_inputs / (twin.n_features * power * steps),
-        clip_norms=clips * math.sqrt(twin.n_features * power),
-        noise_stds=_total_noise(twin, clips, times, power, budget, mu=mu) / math.sqrt(steps),
-        n_seeds=2,
-        rng=rng,
-    ).mean(axis=1)
-
-
-def _unclipped(twin: SignTwin, clip: float, time: float, power: float, budget: Budget, *, mu: float) -> float:
-    """Closed-form loss of the same setting if nothing were clipped."""
-    noise = _total_noise(twin, clip, time, power, budget, mu=mu)
-    flow = time * twin.n_inputs / (twin.n_features * power)
-    terms = EarlyStopping(**twin.modes()).predict_flow(flow, total_noise_variances=noise**2)
-    return float(terms.total)
+    wanted = math.ceil(8 * _flow(twin, time, power) * twin.largest_eigenvalue / len(twin.y))
+    return int(np.clip(wanted, _FEWEST_STEPS, _MOST_STEPS))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gratis.models.kernels import infinite_width_diagonal, infinite_width_kernel
 from gratis.models.random_features import Activation, RandomFeatures, SquaredErrorModel
 from gratis.specs.checks import check_count
+from gratis.specs.errors import GratisError
 from gratis.specs.events import FullBatchDescent, GaussianRelease
 from gratis.specs.neighbouring import Neighbouring
 from gratis.training.dual import simulate_dual
@@ -35,6 +36,7 @@ Array = NDArray[Any]
 
 # Above this many features, ΦΦᵀ is drawn as that of Gaussian features with the same covariance.
 WIDEST = 20_000
+_FEWEST_INPUTS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +121,14 @@ def draw_sign_twin(
     """
     n, d = check_count("n_records", n_records), check_count("n_inputs", n_inputs)
     p = check_count("n_features", n_features)
-    direction = rng.standard_normal(d)
-    X, X_test = rng.standard_normal((n, d)), rng.standard_normal((n_test, d))
+    inputs = min(d, n + n_test)
+    direction = rng.standard_normal(inputs)
+    if inputs == d:
+        rows = rng.standard_normal((n + n_test, d))
+    else:
+        # More inputs than rows: all that counts are inner products, and Bartlett's triangle has the same ones.
+        rows = _bartlett(inputs, d, rng) * math.sqrt(inputs / d)
+    X, X_test = rows[:n], rows[n:]
     gaussian = p > max(widest, n)
     if gaussian:
         gram = gaussian_gram(
@@ -133,20 +141,20 @@ def draw_sign_twin(
             rng=rng,
         )
     else:
-        features = RandomFeatures(n_inputs=d, n_features=p, activation=activation, seed=int(rng.integers(2**62)))
+        features = RandomFeatures(n_inputs=inputs, n_features=p, activation=activation, seed=int(rng.integers(2**62)))
         gram = accumulate_gram(features, X, X_test, dtype=dtype)
     y, y_test = np.sign(X @ direction), np.sign(X_test @ direction)
     return SignTwin(d, p, gram, decompose(gram.train), y, y_test, gaussian)
 
 
 def gaussian_gram(kernel: Gram, n_features: int, *, rng: np.random.Generator) -> Gram:
-    """Draw ΦΦᵀ of p Gaussian features whose covariance over the records is `kernel`, at n³ whatever p is.
+    """Draw ΦΦᵀ of p Gaussian features whose second moments over the records are `kernel`, at n³ whatever p is.
 
-    Features of random weights are independent given the records, with covariance k(x, z), the p = ∞ kernel; that
+    Features of random weights are independent given the records, with second moments k(x, z), the p = ∞ kernel; that
     their law beyond it does not matter is the Gaussian universality of random features. The width does matter: at
-    p = 20n the interpolant's loss is a tenth above its limit. With k = LLᵀ on the training records, ΦΦᵀ is Wishart,
-    (LA)(LA)ᵀ with Bartlett's triangular A. Test records are drawn independently given the training features: the
-    law of each, hence of the mean loss, is exact.
+    p = 20n the interpolant's loss is about n/(p − n), a twentieth, above its limit. With k = LLᵀ on the training
+    records, ΦΦᵀ is Wishart, (LA)(LA)ᵀ with Bartlett's triangular A; p must be at least the rank of k. Test records
+    are drawn independently given the training features: the law of each, hence the expected mean loss, is exact.
 
     >>> wide = gaussian_gram(Gram(np.eye(2), np.ones((1, 2)) / 2, np.ones(1)), 10**8, rng=np.random.default_rng(0))
     >>> (wide.train / 10**8).round(2).tolist(), (wide.cross / 10**8).round(2).tolist()
@@ -154,8 +162,9 @@ def gaussian_gram(kernel: Gram, n_features: int, *, rng: np.random.Generator) ->
     """
     spectrum, p = decompose(kernel.train), n_features
     rank = len(spectrum.values)
-    bartlett = np.tril(rng.standard_normal((rank, rank)), -1)
-    np.fill_diagonal(bartlett, np.sqrt(rng.chisquare(p - np.arange(rank))))
+    if p < rank:
+        raise GratisError(f"Gaussian features need p of at least the rank of the kernel, got {p} and {rank}")
+    bartlett = _bartlett(rank, p, rng)
     train = spectrum.factor() @ bartlett
     explained = kernel.cross @ spectrum.whitening()
     spread = np.maximum(kernel.test_diagonal - np.square(explained).sum(axis=1), 0)
@@ -163,6 +172,13 @@ def gaussian_gram(kernel: Gram, n_features: int, *, rng: np.random.Generator) ->
     # What lies outside the span of the training features: p − r independent directions.
     outside = spread * rng.chisquare(p - rank, len(spread)) if p > rank else np.zeros_like(spread)
     return Gram(train @ train.T, test @ train.T, np.square(test).sum(axis=1) + outside)
+
+
+def _bartlett(size: int, degrees: int, rng: np.random.Generator) -> Array:
+    """Return a lower triangle A such that AAᵀ is Wishart: inner products of `size` normal vectors in R^degrees."""
+    triangle = np.tril(rng.standard_normal((size, size)), -1)
+    np.fill_diagonal(triangle, np.sqrt(rng.chisquare(degrees - np.arange(size))))
+    return triangle
 
 
 def parse_activation(value: Any) -> Activation:
@@ -176,7 +192,10 @@ def feature_second_moment(activation: Activation) -> float:
     >>> feature_second_moment(Activation.parse("relu"))
     0.5
     """
-    return float(infinite_width_diagonal(np.ones((1, 1)), activation)[0])
+    moment = float(infinite_width_diagonal(np.ones((1, 1)), activation)[0])
+    if not 0 < moment < math.inf:
+        raise GratisError(f"the activation {activation.name!r} must be finite and not zero everywhere")
+    return moment
 
 
 def planned_descent(
@@ -198,11 +217,20 @@ def planned_engine(n_records: int, n_inputs: int, n_features: int, steps: int) -
     return choose_engine(n_records, n_features, steps, n_inputs=n_inputs)
 
 
-def shrunken(n_records: int, n_inputs: int, n_features: int, most_records: int) -> tuple[int, int, int]:
-    """Return (n′, d′, p′) with the same d/n and p/n and n′ ≤ most_records.
+def shrunken(n_records: int, n_inputs: int, n_features: int, most_records: int) -> tuple[int, int, int, float]:
+    """Return (n′, d′, p′) with n′ ≤ most_records, and the factor on μ that keeps the noise in a prediction, ∝ d/(nμ).
+
+    The same d/n and p/n where that leaves ten inputs. Below, d and p stay (p/d at least), for a function of one input
+    is another problem: the twin then has less data for the same noise.
 
     >>> shrunken(20_000, 1000, 10**6, 2000)
-    (2000, 100, 100000)
+    (2000, 100, 100000, 1.0)
+    >>> shrunken(20_000, 8, 2000, 400)
+    (400, 8, 2000, 50.0)
     """
-    factor = min(1.0, most_records / n_records)
-    return tuple(max(1, math.floor(size * factor + 0.5)) for size in (n_records, n_inputs, n_features))  # type: ignore[return-value]
+    share = min(1.0, most_records / n_records)
+    small_n = max(1, math.floor(n_records * share + 0.5))
+    if share * n_inputs < _FEWEST_INPUTS:
+        share = min(1.0, _FEWEST_INPUTS / n_inputs)
+    small_d, small_p = (max(1, math.floor(size * share + 0.5)) for size in (n_inputs, n_features))
+    return small_n, small_d, small_p, n_records * small_d / (small_n * n_inputs)
