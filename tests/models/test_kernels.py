@@ -72,3 +72,11 @@ def test_gram_of_bounded_features_is_exact() -> None:
     assert np.array_equal(accumulate_gram(features, X).train, exact)
     custom = RandomFeatures(n_inputs=5, n_features=3000, seed=1, activation=Activation.parse(np.cos))
     assert not custom.exact_gram
+
+
+def test_a_users_function_is_not_taken_for_its_name() -> None:
+    def relu(z: np.ndarray) -> np.ndarray:
+        return np.maximum(z, 0.2 * z)
+
+    leaky = infinite_width_kernel(np.ones((1, 4)), np.ones((1, 4)), Activation.parse(relu))
+    assert leaky[0, 0] == pytest.approx(0.52, abs=0.01)

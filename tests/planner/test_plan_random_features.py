@@ -70,3 +70,60 @@ def test_classifier_plan_spends_the_budget_and_no_more(centre: bool) -> None:
     settings = plan.settings
     moved = settings["learning_rate"] * settings["clip_norm"] * settings["steps"]
     assert 2 * moved * settings["row_norm"] / (10_000 * settings["descent_mu"]) == pytest.approx(plan.prediction.value)
+
+
+def test_steps_are_stable_where_rows_are_correlated() -> None:
+    """Twins have independent inputs; one common factor makes λ_max of K a large share of its trace."""
+    n, d = 1000, 60
+    rng = np.random.default_rng(0)
+    common, own = rng.standard_normal((n + 500, 1)), rng.standard_normal((n + 500, d))
+    X = 0.9 * common + 0.19**0.5 * own
+    y = np.sign(X[:, :5].sum(axis=1))
+    plan = plan_random_features(n, d, 800, Budget(epsilon=8.0, delta=1e-3))
+    features = RandomFeatures(n_inputs=d, n_features=800)
+    phi = features.transform(X).astype(float)
+    settings = plan.settings
+    largest = np.linalg.eigvalsh(phi[:n].T @ phi[:n])[-1]
+    assert 2 * settings["learning_rate"] * largest / n < 2
+    losses = {}
+    for steps in (settings["steps"], 15):  # 15: what the twin's own spectrum would allow, about
+        run = descend_features(
+            features, X[:n], y[:n], SquaredErrorModel(), steps=steps, clip_norm=settings["clip_norm"],
+            learning_rate=settings["learning_rate"] * settings["steps"] / steps, mu=calibrate_mu(plan.budget),
+            neighbouring=plan.budget.neighbouring, noise=NoiseSource.insecure(0),
+        )  # fmt: skip
+        losses[steps] = np.square(phi[n:] @ run.parameters[:, 0] - y[n:]).mean()
+    assert losses[settings["steps"]] < 0.5
+    assert losses[15] > 1  # too few steps are caught
+
+
+def test_steps_are_stable_where_features_have_a_mean() -> None:
+    """ReLU: K has an eigenvalue n·p/(2π) whatever d is, and the twin has a smaller d."""
+    plan = plan_random_features(4000, 400, 2000, Budget(mu=1.0), activation="relu", twins=1, twin_records=200)
+    assert 2 * plan.settings["learning_rate"] * 2000 / (2 * np.pi) < 2
+
+
+def test_twins_of_small_tables_keep_their_inputs() -> None:
+    budget = Budget(epsilon=1.0, delta=1e-4)
+    small = plan_random_features(800, 6, 600, budget, twin_records=200)
+    whole = plan_random_features(800, 6, 600, budget, twin_records=800)
+    assert small.prediction.value == pytest.approx(whole.prediction.value, abs=0.08)
+    assert any("fewer rows" in words for words in small.prediction.assumptions)
+    assert not any("fewer rows" in words for words in whole.prediction.assumptions)
+
+
+def test_more_inputs_than_rows_cost_no_more() -> None:
+    """Only inner products of rows count: 10⁹ inputs are never drawn."""
+    plan = plan_random_features(60, 10**9, 10**6, Budget(mu=1.0), twins=1)
+    assert 0.8 < plan.prediction.value < 1.1  # sixty rows say nothing about so many inputs
+
+
+def test_a_range_is_wider_than_two_twins_that_agree() -> None:
+    prediction = plan_random_features(300, 15, 1000, Budget(epsilon=2.0, delta=1e-3)).prediction
+    assert prediction.high - prediction.low > 0.1 * prediction.value
+
+
+@pytest.mark.parametrize("function", [lambda z: 0 * z, lambda z: z * np.nan])
+def test_activations_without_a_size_are_refused(function: object) -> None:
+    with pytest.raises(GratisError, match="must be finite"):
+        plan_random_features(50, 5, 100, Budget(mu=1.0), activation=function)

@@ -22,13 +22,22 @@ from gratis.specs.events import Event
 from gratis.specs.neighbouring import Neighbouring
 from gratis.specs.plans import Plan
 
-__all__ = ["PrivateFit", "Release", "refuse_text"]
+__all__ = ["PrivateFit", "Release", "as_numbers", "refuse_text"]
 
 
 def refuse_text(**tables: Any) -> None:
-    """Refuse text among numbers in our words: scikit-learn's message would quote the cell."""
+    """Refuse text, complex numbers and an X that is no table, in our words: scikit-learn's would quote the entries."""
     for name, values in tables.items():
-        array = np.asarray(values)
+        if hasattr(values, "toarray"):
+            continue  # sparse: validation refuses it without quoting
+        try:
+            array = np.asarray(values)
+        except ValueError:
+            raise GratisError(f"the rows of {name} must have equal lengths") from None
+        if name == "X" and array.ndim != 2:
+            raise GratisError(f"X must have one row for each record, got {array.ndim} dimensions. Reshape your data")
+        if array.dtype.kind == "c":
+            raise GratisError(f"Complex data not supported: {name} must hold real numbers")
         if array.dtype.kind in "OUS" and array.ndim:
             try:
                 array.astype(np.float64)
@@ -36,6 +45,15 @@ def refuse_text(**tables: Any) -> None:
                 raise GratisError(f"{name} must hold numbers only, but some of its entries are text") from None
             except TypeError:
                 pass  # no numbers at all: validation says so without quoting
+
+
+def as_numbers(y: ArrayLike) -> ArrayLike:
+    """Targets as numbers where they came as objects: scikit-learn overlooks a None there, as a number it is NaN."""
+    array = np.asarray(y)
+    try:
+        return array.astype(np.float64) if array.dtype.kind == "O" and y is not None else y
+    except TypeError:
+        return y  # validation refuses it
 
 
 class PrivateFit:
@@ -72,9 +90,11 @@ class PrivateFit:
         """Check rows and targets before anything is spent; with on_invalid="impute" features may be missing."""
         impute = self._choice("on_invalid", ("raise", "impute")) == "impute"
         refuse_text(X=X, **({"y": y} if choices.get("y_numeric") else {}))
-        rows, target = validate_data(
-            self, X, y, dtype=np.float64, ensure_min_samples=2, ensure_all_finite=not impute, **choices
-        )
+        y = as_numbers(y) if choices.get("y_numeric") else y
+        with np.errstate(all="ignore"):  # a warning about an extreme row would be about that row
+            rows, target = validate_data(
+                self, X, y, dtype=np.float64, ensure_min_samples=2, ensure_all_finite=not impute, **choices
+            )
         return np.where(np.isfinite(rows), rows, np.nan) if impute else rows, np.asarray(target)
 
     def _filling(self, scaler: Standardiser) -> Standardiser:

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gratis.accounting import calibrate_mu, split_mu
 from gratis.estimators.classification import PrivateClassifier, strictly_encoded
-from gratis.estimators.private_fit import PrivateFit, Release
+from gratis.estimators.private_fit import PrivateFit, Release, refuse_text
 from gratis.estimators.scales import PublicScales
 from gratis.mechanisms.location_scale import Standardiser, plan_standardisation, release_location_scale
 from gratis.models.logistic import SoftmaxModel
@@ -36,6 +36,7 @@ __all__ = ["DPRandomFeaturesClassifier", "DPRandomFeaturesRegressor"]
 _SCALE_SHARE = 0.2  # of μ², for private location and scale
 _TWIN_RECORDS = 400
 _LARGEST_TARGET = 1e100
+_MOST_PARAMETERS = 200_000_000  # 1.6 GB, a few times in training
 _STORE_BYTES = 2**32  # scattering features are kept when they fit
 
 
@@ -72,19 +73,22 @@ class _RandomFeaturesModel(PrivateFit, BaseEstimator):
             )
         return mu, plans, (None, None)
 
-    def _feature_map(self, n_inputs: int) -> Any:
+    def _feature_map(self, n_inputs: int, outputs: int = 1) -> Any:
         if self.features == "scattering":
             side = math.isqrt(n_inputs)
             if side * side != n_inputs:
                 raise GratisError(f"scattering features need square images, got rows of {n_inputs} pixels")
             return ScatteringFeatures(side=side)
         p = check_count("n_features", self.n_features)
+        if p * outputs > _MOST_PARAMETERS:
+            raise GratisError(f"n_features × outputs must be at most {_MOST_PARAMETERS:.0e}, to fit in memory, got {p}")
         return RandomFeatures(
             n_inputs=n_inputs, n_features=p, activation=Activation.parse(self.features), seed=self.feature_seed
         )
 
     def _raw_scores(self, X: ArrayLike) -> NDArray[np.float64]:
         check_is_fitted(self, "coef_")
+        refuse_text(X=X)
         finite = not self.scaler_.impute
         rows = self.scaler_.transform(validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=finite))
         total = np.zeros((len(rows), self.coef_.shape[1]))
@@ -252,7 +256,7 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
         classes, assumed = self._read_classes(labels)
         position = strictly_encoded(labels, classes)
         mu, paid, public = self._scales(rows, None, budget)
-        base = self._feature_map(rows.shape[1])
+        base = self._feature_map(rows.shape[1], len(classes))
         rest = Budget(mu=mu, neighbouring=budget.neighbouring)
         plan = plan_feature_classifier(len(rows), base.n_features, len(classes), rest, centre=bool(self.centre))
         settings = plan.settings

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from gratis.accounting import calibrate_mu
 from gratis.data.streaming import ArrayRows, RowStream
 from gratis.estimators.one_pass_fit import OnePassProgress, OnePassStages, fit_one_pass, plan_one_pass
-from gratis.estimators.private_fit import PrivateFit, Release, refuse_text
+from gratis.estimators.private_fit import PrivateFit, Release, as_numbers, refuse_text
 from gratis.estimators.scales import PublicScales
 from gratis.mechanisms.location_scale import Standardiser
 from gratis.simulation.twin import TwinChoice, twin_settings
@@ -53,6 +53,7 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
 
     def _validated(self, X: ArrayLike, y: ArrayLike, **choices: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
         refuse_text(X=X, **({"y": y} if choices.get("y_numeric") else {}))
+        y = as_numbers(y) if choices.get("y_numeric") else y
         if self._choice("on_invalid", _ON_INVALID) == "raise":
             rows, target = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2, **choices)
             return rows, np.asarray(target).ravel()
@@ -220,6 +221,7 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
 
     def _scores(self, X: ArrayLike) -> NDArray[np.float64]:
         check_is_fitted(self, "fit_")
+        refuse_text(X=X)
         rows = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=not self.fit_.features.impute)
         return np.asarray(self.fit_.scores(rows))
 

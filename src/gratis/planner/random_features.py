@@ -29,14 +29,14 @@ __all__ = ["plan_random_features", "theorem_2_terms"]
 
 Array = NDArray[np.float64]
 
-# C in units of the feature norm √(p·Eφ²), and ηTp·Eφ²/d. S0's choices for tanh are .8 and about 2 (CT ≈ 5).
+# C in units of the feature norm √(p·Eφ²), and ηTp·Eφ²/min(d, n). S0's choices for tanh are .8 and about 2 (CT ≈ 5).
 _CLIPS = np.geomspace(0.4, 3.2, 7)
 # Down to .01, where a small budget still gains something over the trivial predictor; the long ones are tried where
 # the longest of the others is the best, as it is for far more rows than inputs.
 _TIMES = np.geomspace(0.01, 10.0, 24)
 _LONG_TIMES = np.geomspace(10.0, 300.0, 10)[1:]
 _FEWEST_STEPS, _MOST_STEPS = 50, 10_000
-_STABLE = 4 / 3  # T/(time·d) with which 2ηλ_max/n = 1.5 if all rows lie along one direction; 2 is unstable
+_STABLE = 4 / 3  # T over time·min(d, n) with which 2ηλ_max/n = 1.5 if all rows lie along one direction; 2 is unstable
 _MOST_WORK = 1e10  # features visited in training for the sake of a long path: about half a minute
 _LARGEST_SIZE = 10**15
 _TEST_RECORDS = 2000  # of one twin
@@ -71,9 +71,9 @@ def plan_random_features(
     """Choose clip norm, steps, learning rate and noise for f(x) = φ(Vx)ᵀθ with loss (f − y)².
 
     Twins of the same d/n, p/n and μ (`shrunken`) are trained at every (C, ηT) of a grid in S0's scale-free units,
-    C/√(p·Eφ²) and ηTp·Eφ²/d; the pair with the least mean test loss is planned. No data is opened. Twins have
-    independent inputs; the number of steps is planned for the other extreme too, where all rows lie along one
-    direction and λ_max of K is n·p·Eφ²: more steps of a smaller rate cost no privacy.
+    C/√(p·Eφ²) and ηTp·Eφ²/d (n for d > n); the pair with the least mean test loss is planned. No data is opened.
+    Twins have independent inputs; the number of steps is planned for the other extreme too, where all rows lie along
+    one direction and λ_max of K is n·p·Eφ²: more steps of a smaller rate cost no privacy.
 
     Parameters
     ----------
@@ -103,15 +103,17 @@ def plan_random_features(
     search = _Search(drawn, power, budget.neighbouring.sensitivity_factor / (mu * denser), rng)
     search.extend(_CLIPS, _TIMES)
     clip, time, _ = search.best()
-    longer = _LONG_TIMES[_LONG_TIMES * _STABLE * d * n * min(n, p) < _MOST_WORK]
+    directions = min(d, n)  # of the training rows
+    longer = _LONG_TIMES[_LONG_TIMES * _STABLE * directions * n * min(n, p) < _MOST_WORK]
     if time == _TIMES[-1] and len(longer):
         search.extend(_CLIPS[np.abs(np.log(_CLIPS / clip)) < 0.5], longer)
     clip, time, losses = search.best()
 
     # Near the flow for independent inputs (as twins have), stable for any.
-    steps = max(*(_steps(twin, time, power) for twin in drawn), min(math.ceil(_STABLE * time * d), _MOST_STEPS))
+    stable = min(math.ceil(_STABLE * time * directions), _MOST_STEPS)
+    steps = max(stable, *(_steps(twin, time, power) for twin in drawn))
     clip_norm = clip * math.sqrt(p * power)
-    learning_rate = time * d / (p * power * steps)
+    learning_rate = time * directions / (p * power * steps)
     event = planned_descent(n, p, 1, steps, mu=mu, neighbouring=budget.neighbouring)
     engine = planned_engine(n, d, p, steps)
     nonprivate = float(np.mean([twin.interpolant_loss for twin in drawn]))
@@ -165,7 +167,8 @@ def plan_random_features(
         event=event,
         prediction=prediction,
         reasons=(
-            f"C = {clip:.3g}·√(p·Eφ²), ηTp·Eφ²/d = {time:.3g}: the least test loss of {len(search.settings)} settings.",
+            f"C = {clip:.3g}·√(p·Eφ²), ηTp·Eφ²/{'d' if d <= n else 'n'} = {time:.3g}: "
+            f"the least test loss of {len(search.settings)} settings.",
             f"Predicted test loss {value:.3f} against {nonprivate:.3f} of the non-private interpolant"
             f" and {stopped:.3f} of non-private early stopping.{outside}",
             *(("That is no better than predicting 0, whose loss is 1: this budget buys nothing here.",) * (value >= 1)),
@@ -231,7 +234,7 @@ class _Search:
 
 def _flow(twin: SignTwin, times: Any, power: float) -> Any:
     """ηT."""
-    return times * twin.n_inputs / (twin.n_features * power)
+    return times * min(twin.n_inputs, len(twin.y)) / (twin.n_features * power)
 
 
 def _steps(twin: SignTwin, time: float, power: float) -> int:

@@ -1,0 +1,80 @@
+"""What estimators refuse before anything is spent, in words that quote no entry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gratis import DPLinearRegression, DPLogisticRegression, DPRandomFeaturesClassifier, DPRandomFeaturesRegressor
+from gratis.ledger import Ledger
+from gratis.specs.budget import Budget
+
+REGRESSORS = [
+    DPLinearRegression(epsilon=1.0, delta=1e-3),
+    DPRandomFeaturesRegressor(epsilon=1.0, delta=1e-3, n_features=50),
+]
+CLASSIFIERS = [
+    DPLogisticRegression(epsilon=1.0, delta=1e-3, classes=[0, 1]),
+    DPRandomFeaturesClassifier(epsilon=1.0, delta=1e-3, n_features=50, classes=[0, 1]),
+]
+SECRET = 0.12345
+
+
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    X = np.random.default_rng(0).standard_normal((60, 3))
+    X[:, 0] += SECRET
+    X[0] = SECRET
+    return X, (X[:, 1] > 0).astype(float)
+
+
+@pytest.mark.parametrize("estimator", REGRESSORS + CLASSIFIERS, ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "change",
+    [lambda X: X[:, 0], lambda X: X + 1j, lambda X: X[None], lambda X: [list(row) for row in X[:5]] + [[SECRET]]],
+    ids=["one dimension", "complex", "three dimensions", "ragged"],
+)
+def test_no_refusal_quotes_a_row(estimator: Any, change: Any) -> None:
+    X, y = rows()
+    with pytest.raises(ValueError, match="X") as refused:
+        estimator.fit(change(X), y)
+    fitted = estimator.fit(X, y)
+    with pytest.raises(ValueError, match="X") as again:
+        fitted.predict(change(X))
+    for error in (refused, again):
+        assert "0.12" not in str(error.value)
+        assert len(str(error.value)) < 200
+
+
+@pytest.mark.parametrize("estimator", REGRESSORS, ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("missing", [None, float("nan"), float("inf")])
+def test_a_missing_target_is_refused_before_the_ledger_is_asked(estimator: Any, missing: Any, tmp_path: Path) -> None:
+    path = tmp_path / "budget.ledger"
+    Ledger.create(path, {"t": Budget(epsilon=2.0, delta=1e-2)})
+    X, _ = rows()
+    y: list[Any] = [float(value) for value in X[:, 1]]
+    y[7] = missing
+    with pytest.raises(ValueError, match="y contains"):
+        estimator.set_params(ledger=str(path), dataset="t").fit(X, y)
+    estimator.set_params(ledger=None, dataset=None)
+    assert Ledger.open(path).status("t").reservations == 0
+
+
+@pytest.mark.parametrize("size", [10**10, 10**30])
+@pytest.mark.parametrize("kind", [DPRandomFeaturesRegressor, DPRandomFeaturesClassifier])
+def test_features_beyond_memory_are_refused_before_the_ledger_is_asked(kind: Any, size: int, tmp_path: Path) -> None:
+    path = tmp_path / "budget.ledger"
+    Ledger.create(path, {"t": Budget(epsilon=2.0, delta=1e-2)})
+    X, y = rows()
+    with pytest.raises(ValueError, match="fit in memory"):
+        kind(epsilon=1.0, delta=1e-3, n_features=size, ledger=str(path), dataset="t").fit(X, y)
+    assert Ledger.open(path).status("t").reservations == 0
+
+
+def test_extreme_rows_warn_of_nothing() -> None:
+    X, y = rows()
+    X[3] = 1e308
+    with np.errstate(all="raise"):
+        DPRandomFeaturesRegressor(epsilon=1.0, delta=1e-3, n_features=50, on_invalid="impute").fit(X, y)
