@@ -224,6 +224,10 @@ WRONG_FEATURES = {
         "multiple of",
     ),
     "a number for scattering": ([*IMAGES, "--features", "scattering", "--n-features", "9"], "leave --n-features out"),
+    "beyond memory": ([*NUMBERS, "--n-features", "100000000000000"], "100000000000000"),
+    "beyond an index": ([*NUMBERS, "--n-features", "99999999999999999999999"], "99999999999999999999999"),
+    "classes beyond memory": ([*IMAGES, "--n-features", "100000000000000"], "100000000000000"),
+    "two classes beyond memory": ([*IMAGES, "--n-features", "150000000"], "150000000"),
 }
 
 

@@ -76,12 +76,12 @@ def make_estimator(model: str, task: str, *, epsilon: float, delta: float, **cho
     return kind(epsilon=epsilon, delta=delta, **choices)
 
 
-def check_features(estimator: Any, task: str, n_inputs: int, options: Mapping[str, Any]) -> None:
+def check_features(estimator: Any, n_inputs: int, n_classes: int | None, options: Mapping[str, Any]) -> None:
     """Refuse before anything is simulated or reserved the features that a random-features estimator cannot compute."""
-    estimator._choice("features", _FEATURES[task])
+    estimator._choice("features", _FEATURES["regression" if n_classes is None else "classification"])
     if estimator.features == "scattering" and "n_features" in options:
         raise GratisError("the size of the images sets the number of scattering features: leave --n-features out")
-    estimator._feature_map(n_inputs)
+    estimator._feature_map(n_inputs, n_classes or 1)
 
 
 def not_predicted(model: str, task: str, options: Mapping[str, Any]) -> str | None:

@@ -225,7 +225,7 @@ def plan_table_fit(
     chosen = choice.model if choice else single_pass if model == "auto" else model
     estimator = make_estimator(chosen, task, epsilon=budget.epsilon, delta=budget.delta, **options)
     if chosen == "random-features":
-        check_features(estimator, task, rows.n_features, options)
+        check_features(estimator, rows.n_features, n_classes, options)
     prediction = None
     if choice:
         prediction = choice.predictions[chosen]
