@@ -127,3 +127,13 @@ def test_a_range_is_wider_than_two_twins_that_agree() -> None:
 def test_activations_without_a_size_are_refused(function: object) -> None:
     with pytest.raises(GratisError, match="must be finite"):
         plan_random_features(50, 5, 100, Budget(mu=1.0), activation=function)
+
+
+def test_no_mean_is_paid_for_that_noise_would_swamp() -> None:
+    budget = Budget(epsilon=2.0, delta=1e-5)
+    few = plan_feature_classifier(2000, 500, 3, budget)
+    many = plan_feature_classifier(2000, 30_000, 3, budget)
+    assert few.settings["mean_mu"] > 0
+    assert many.settings["mean_mu"] == 0
+    assert many.event == plan_feature_classifier(2000, 30_000, 3, budget, centre=False).event
+    assert "No private mean" in many.explain()

@@ -81,7 +81,8 @@ class _RandomFeaturesModel(PrivateFit, BaseEstimator):
             return ScatteringFeatures(side=side)
         p = check_count("n_features", self.n_features)
         if p * outputs > _MOST_PARAMETERS:
-            raise GratisError(f"n_features × outputs must be at most {_MOST_PARAMETERS:.0e}, to fit in memory, got {p}")
+            words = f"at most {_MOST_PARAMETERS:.0e}, to fit in memory, got {p * outputs:.3g}"
+            raise GratisError(f"n_features × outputs must be {words}")
         return RandomFeatures(
             n_inputs=n_inputs, n_features=p, activation=Activation.parse(self.features), seed=self.feature_seed
         )
@@ -204,7 +205,8 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
     """Softmax regression on fixed features under (ε, δ): random features, or scattering features of images.
 
     **Guarantee**: as `DPLinearRegression`. `centre` spends .15μ on a private mean of the features, which carries much
-    of their squared norm and none of the class. The list of classes is public (`classes`, or an assumption).
+    of their squared norm and none of the class, unless they are too many for their mean to be found. The list of
+    classes is public (`classes`, or an assumption).
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(3000, 4)); y = (X[:, 0] > 0).astype(int)
@@ -270,7 +272,7 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
             unit = CentredFeatures(base, np.zeros(base.n_features), row_norm=1.0)
             stored, rows = _stored(unit, scaler.transform(rows))
             feature_map: Any = unit
-            if self.centre:
+            if settings["mean_mu"]:
                 mean, _ = release_feature_mean(
                     stored, rows, 1.0, mu=settings["mean_mu"], neighbouring=budget.neighbouring, noise=release.noise
                 )

@@ -22,6 +22,9 @@ CLIP = 0.2
 SCORE_NOISE = 1.2
 # Share of μ, not of μ², for the mean.
 MEAN_SHARE = 0.15
+# The mean is left out where it would err by more than this part of a row's norm: then it costs more than it brings
+# (three classes of Gaussian rows, ReLU, p = 500 … 30,000: accuracies cross between .3 and .6).
+LARGEST_MEAN_ERROR = 0.5
 
 
 def plan_feature_classifier(
@@ -32,7 +35,7 @@ def plan_feature_classifier(
     The total move A = Σ_t η_tC of θ carries noise κA/(nμ) in every coordinate, hence κA·‖φ‖/(nμ) in a score, whatever
     T and C are; setting that to 1.2 gives A. `centre` spends .15μ on a private mean of the features, after which rows
     are scaled to `row_norm` again: that leaves 98.9 % of μ, and errs by √p·κ/(.15nμ) (.06 for p = 3969, n = 50,000,
-    ε = 1) of a row's norm.
+    ε = 1) of a row's norm. Where that is more than a half, nothing is spent on a mean (`mean_mu` is 0).
 
     Where the constants come from: .2 and 1.2 are what scikit-learn's digits choose without the mean, enlarged and with
     MNIST's nμ, among 25 settings (benchmarks/feature_constants.py; with the mean they lose .003 there). They had first
@@ -45,15 +48,17 @@ def plan_feature_classifier(
     n, p = check_count("n_records", n_records), check_count("n_features", n_features)
     k, row_norm = check_count("n_classes", n_classes, minimum=2), check_positive("row_norm", row_norm)
     mu = calibrate_mu(budget)
-    mean_mu = MEAN_SHARE * mu if centre else 0.0
+    kappa = budget.neighbouring.sensitivity_factor
+    mean_error = math.sqrt(p) * kappa / (MEAN_SHARE * n * mu)
+    pays = mean_error <= LARGEST_MEAN_ERROR
+    mean_mu = MEAN_SHARE * mu if centre and pays else 0.0
     # A hair less, so that the two parts compose to at most μ.
     descent_mu = math.sqrt(mu**2 - mean_mu**2) * (1 - 1e-12)
-    kappa = budget.neighbouring.sensitivity_factor
     clip_norm = CLIP * row_norm
     total_move = SCORE_NOISE * n * descent_mu / (kappa * row_norm)
     descent = planned_descent(n, p, k, STEPS, mu=descent_mu, neighbouring=budget.neighbouring)
     event: Event = descent
-    if centre:
+    if mean_mu:
         mean = planned_mean(n, p, row_norm, mu=mean_mu, neighbouring=budget.neighbouring)
         event = Composition((mean, descent))
     return Plan(
@@ -81,6 +86,7 @@ def plan_feature_classifier(
         reasons=(
             f"Noise in a score is {SCORE_NOISE} when θ moves by A = {total_move:.4g} in all.",
             f"C = {CLIP}·(row norm) and T = {STEPS}: insensitive choices, fixed in advance.",
-            *(("A private mean of the features takes .15μ: it removes what all records share.",) if centre else ()),
+            *(("A private mean of the features takes .15μ: it removes what all records share.",) if mean_mu else ()),
+            *((f"No private mean: it would err by {mean_error:.2g} of a row's norm.",) if centre and not pays else ()),
         ),
     )
