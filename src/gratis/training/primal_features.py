@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from gratis.training.gram import FeatureMap
 __all__ = ["KeptFeatures", "averaging_weights", "run_primal"]
 
 Array = NDArray[Any]
+
+_CACHED_ENTRIES = 2**16
 
 
 class KeptFeatures:
@@ -51,12 +53,11 @@ class KeptFeatures:
 
     def products(self, parameters: Array) -> NDArray[np.float64]:
         """Return Φθ."""
-        n = self.shape[0]
-        scores = np.zeros((n, parameters.shape[1]))
+        scores = np.zeros((self.shape[0], parameters.shape[1]))
         for columns, values in self._blocks():
-            for start in range(0, n, ROWS_PER_CHUNK):
-                rows = slice(start, start + ROWS_PER_CHUNK)
-                scores[rows] += values[rows].astype(np.float64) @ parameters[columns]
+            part = np.ascontiguousarray(parameters[columns])
+            for rows, double in _in_cache(values):
+                scores[rows] += double @ part
         return scores
 
     def transposed_products(self, factors: Array) -> NDArray[np.float64]:
@@ -65,9 +66,26 @@ class KeptFeatures:
         total = np.zeros((p, factors.shape[1]))
         for columns, values in self._blocks():
             for start in range(0, n, ROWS_PER_CHUNK):
-                rows = slice(start, start + ROWS_PER_CHUNK)
-                total[columns] += values[rows].astype(np.float64).T @ factors[rows]
+                chunk, weights = values[start : start + ROWS_PER_CHUNK], factors[start : start + ROWS_PER_CHUNK]
+                subtotal = np.zeros((values.shape[1], factors.shape[1]))
+                for rows, double in _in_cache(chunk):
+                    subtotal += double.T @ weights[rows]
+                total[columns] += subtotal
         return total
+
+
+def _in_cache(values: Array) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+    """Yield rows in double precision, as many at once as stay in the cache until they are multiplied.
+
+    Sixteen rows at least: a chain of roundings (within, then between) is shorter than one row after the other.
+    """
+    together = max(16, _CACHED_ENTRIES // max(1, values.shape[1]))
+    buffer = np.empty((min(together, len(values)), values.shape[1]))
+    for start in range(0, len(values), together):
+        rows = slice(start, start + together)
+        double = buffer[: len(values[rows])]
+        np.copyto(double, values[rows])
+        yield rows, double
 
 
 def averaging_weights(steps: int, *, average: bool) -> NDArray[np.float64]:
