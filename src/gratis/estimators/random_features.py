@@ -81,7 +81,7 @@ class _RandomFeaturesModel(PrivateFit, BaseEstimator):
             return ScatteringFeatures(side=side)
         p = check_count("n_features", self.n_features)
         if p * outputs > _MOST_PARAMETERS:
-            words = f"at most {_MOST_PARAMETERS:.0e}, to fit in memory, got {p * outputs:.3g}"
+            words = f"at most {_MOST_PARAMETERS:.0e}, to fit in memory, got {p} × {outputs}"
             raise GratisError(f"n_features × outputs must be {words}")
         return RandomFeatures(
             n_inputs=n_inputs, n_features=p, activation=Activation.parse(self.features), seed=self.feature_seed
