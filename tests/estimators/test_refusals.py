@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +74,10 @@ def test_features_beyond_memory_are_refused_before_the_ledger_is_asked(kind: Any
     assert Ledger.open(path).status("t").reservations == 0
 
 
-def test_extreme_rows_warn_of_nothing() -> None:
+@pytest.mark.parametrize("estimator", REGRESSORS, ids=lambda e: type(e).__name__)
+def test_extreme_rows_warn_of_nothing(estimator: Any) -> None:
     X, y = rows()
     X[3] = 1e308
-    with np.errstate(all="raise"):
-        DPRandomFeaturesRegressor(epsilon=1.0, delta=1e-3, n_features=50, on_invalid="impute").fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimator.fit(X, y)

@@ -94,7 +94,7 @@ def not_predicted(model: str, task: str, options: Mapping[str, Any]) -> str | No
         return None
     if options.get("features") == "scattering":
         return "Accuracy on images depends on the images and is not predicted."
-    # A regression is near its limit of many features; a classifier pays for their private mean, more with each.
+    # A regression is near its limit of many features; that a classifier is has not been shown.
     if task == "classification" and options.get("n_features", 0) > _MOST_FEATURES:
         return f"Accuracy with more than {_MOST_FEATURES} random features is not predicted: simulations take too long."
     return None

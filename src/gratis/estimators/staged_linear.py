@@ -55,7 +55,8 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
         refuse_text(X=X, **({"y": y} if choices.get("y_numeric") else {}))
         y = as_numbers(y) if choices.get("y_numeric") else y
         if self._choice("on_invalid", _ON_INVALID) == "raise":
-            rows, target = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2, **choices)
+            with np.errstate(all="ignore"):  # a warning about an extreme row would be about that row
+                rows, target = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2, **choices)
             return rows, np.asarray(target).ravel()
         choices.pop("y_numeric", None)
         rows = validate_data(self, X, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=2, **choices)
