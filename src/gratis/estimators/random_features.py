@@ -297,4 +297,7 @@ def _stored(features: Any, rows: NDArray[np.float64]) -> tuple[Any, NDArray[Any]
     if 4 * len(rows) * features.n_features > _STORE_BYTES:
         return features, rows
     kept = np.concatenate([values for _, values in features.blocks(rows)], axis=1)
-    return StoredFeatures(features.n_features), kept
+    stored = StoredFeatures(
+        features.n_features, features.exact_gram, features.largest_square_norm, features.typical_square_norm
+    )
+    return stored, kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +31,8 @@ class Activation:
     """A function applied to each entry of Vx, with a name for plans and messages.
 
     With a `limit`, values are clamped to ±limit and rounded to multiples of limit·2^−15, so that Gram matrices are
-    exact. ReLU is clamped at 8: inactive for inputs scaled so that ‖x‖ ≈ √d, where vᵀx ~ N(0, 1).
+    exact. ReLU is clamped at 8: inactive for inputs scaled so that ‖x‖ ≈ √d, where vᵀx ~ N(0, 1). `second_moment` is
+    E φ(g)², g ~ N(0, 1), where it is known.
 
     >>> Activation.parse("relu").function(np.array([-1.0, 2.0])).tolist()
     [0.0, 2.0]
@@ -39,6 +41,7 @@ class Activation:
     name: str
     function: Callable[[Array], Array]
     limit: float | None = None
+    second_moment: float = 1.0
 
     @classmethod
     def parse(cls, value: str | Activation | Callable[[Array], Array]) -> Activation:
@@ -61,18 +64,22 @@ def _relu(z: Array) -> Array:  # a name, so that fitted models can be pickled
     return np.maximum(z, 0)
 
 
-TANH = Activation("tanh", np.tanh, limit=1.0)
-RELU = Activation("relu", _relu, limit=8.0)
-ERF = Activation("erf", erf, limit=1.0)
+TANH = Activation("tanh", np.tanh, limit=1.0, second_moment=0.394)
+RELU = Activation("relu", _relu, limit=8.0, second_moment=0.5)
+ERF = Activation("erf", erf, limit=1.0, second_moment=2 / math.pi * math.asin(2 / 3))
 _NAMED = {activation.name: activation for activation in (TANH, RELU, ERF)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomFeatures:
-    """φ(Vx) with V_ij ~ N(0, 1/d), computed in float32 and rounded to a fixed grid (see `Activation`).
+    """φ(Vx) with V_ij ~ N(0, 1/d), rounded to a fixed grid (see `Activation`).
 
     V is a function of (seed, p, d) alone: block b has its own Philox stream, so any block can be made again and a
     larger p extends a smaller one. The seed is public and must be chosen independently of the data.
+
+    **The features of a row are a function of that row alone**, to the last bit: V is rounded to a public grid and
+    each row to one of its own largest entry, so that Vx has no rounding error in whatever order, and in the company
+    of whatever other rows, it is added up.
 
     Parameters
     ----------
@@ -105,26 +112,48 @@ class RandomFeatures:
         """Whether sums of products of features are exact in float64."""
         return self.activation.limit is not None and self.n_features <= _EXACT_UP_TO
 
-    def weights(self, block: int) -> NDArray[np.float32]:
-        """Return V[block·BLOCK : (block+1)·BLOCK], cut at p."""
+    @property
+    def largest_square_norm(self) -> float:
+        """‖φ(Vx)‖² is at most this, whatever x is."""
+        return math.inf if self.activation.limit is None else self.n_features * self.activation.limit**2
+
+    @property
+    def typical_square_norm(self) -> float:
+        """‖φ(Vx)‖² for ‖x‖² = d."""
+        return self.n_features * self.activation.second_moment
+
+    @property
+    def _bits(self) -> int:
+        """Bits of an entry of x and of V with which sums of d products fit into the 53 of a float64."""
+        return (53 - math.ceil(math.log2(self.n_inputs))) // 2
+
+    def weights(self, block: int) -> NDArray[np.float64]:
+        """Return V[block·BLOCK : (block+1)·BLOCK], cut at p, on its grid."""
         generator = np.random.Generator(np.random.Philox(np.random.SeedSequence((self.seed, block))))
-        drawn = generator.standard_normal((BLOCK, self.n_inputs), dtype=np.float32)
-        return np.asarray(drawn[: self.n_features - block * BLOCK] / np.float32(np.sqrt(self.n_inputs)))
+        drawn = generator.standard_normal((BLOCK, self.n_inputs), dtype=np.float32)[: self.n_features - block * BLOCK]
+        scaled = np.clip(drawn, -8, 8) / math.sqrt(self.n_inputs)
+        step = 2.0 ** (math.ceil(math.log2(8 / math.sqrt(self.n_inputs))) - self._bits)
+        return np.asarray(np.rint(scaled / step) * step, dtype=np.float64)
 
     def blocks(self, X: Array) -> Iterator[tuple[slice, Array]]:
         """Yield (columns, φ(X V[columns]ᵀ)) in float32; X is (n, d)."""
-        with np.errstate(over="ignore"):
-            rows = np.asarray(X, dtype=np.float32)
+        rows = np.asarray(X, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != self.n_inputs:
             raise GratisError(f"random features of {self.n_inputs} inputs need rows of that length")
+        # What is not finite counts as 0: one record must not spoil a release.
+        rows = np.nan_to_num(rows, nan=0.0, posinf=0.0, neginf=0.0)
+        # Rows become whole numbers of 2^(exponent − bits), exponent that of their largest entry.
+        exponents = np.frexp(np.abs(rows).max(axis=1, initial=0.0))[1][:, None]
+        whole = np.rint(np.ldexp(np.ldexp(rows, -exponents), self._bits))
+        units = np.ldexp(1.0, exponents - self._bits)
         for block in range(-(-self.n_features // BLOCK)):
             start = block * BLOCK
             with np.errstate(all="ignore"):
-                values = np.asarray(self.activation.function(rows @ self.weights(block).T), dtype=np.float32)
+                inputs = whole @ self.weights(block).T * units
+                values = np.asarray(self.activation.function(inputs), dtype=np.float32)
             if self.activation.limit is not None:
                 step = np.float32(self.activation.limit / 2**FIXED_POINT_BITS)
                 values = np.rint(np.clip(values, -self.activation.limit, self.activation.limit) / step) * step
-            # A value outside float32 counts as 0: one record must not spoil a release.
             yield slice(start, start + values.shape[1]), np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
 
     def transform(self, X: Array) -> NDArray[np.float32]:
@@ -145,6 +174,8 @@ class StoredFeatures:
 
     n_features: int
     exact_gram: bool = False
+    largest_square_norm: float = math.inf
+    typical_square_norm: float = 1.0
 
     def blocks(self, X: Array) -> Iterator[tuple[slice, Array]]:
         """Yield column blocks of X."""
@@ -171,7 +202,8 @@ class SquaredErrorModel:
 
     def targets(self, y: ArrayLike) -> NDArray[np.float64]:
         """Return 2y as (n, 1, outputs)."""
-        return 2 * np.asarray(y, dtype=np.float64).reshape(-1, 1, self.outputs)
+        with np.errstate(over="ignore"):  # a warning would be about that record; infinity contributes nothing
+            return 2 * np.asarray(y, dtype=np.float64).reshape(-1, 1, self.outputs)
 
     def mean(self, scores: Array) -> Array:
         """Return 2u."""

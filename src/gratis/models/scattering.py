@@ -161,6 +161,16 @@ class ScatteringFeatures:
         """No: values lie on no grid."""
         return False
 
+    @property
+    def largest_square_norm(self) -> float:
+        """‖φ‖² is at most this, a little above row_norm² for the rounding."""
+        return 1.01 * self.row_norm**2
+
+    @property
+    def typical_square_norm(self) -> float:
+        """‖φ‖² of an image that is not constant."""
+        return self.row_norm**2
+
     def blocks(self, X: Array) -> Iterator[tuple[slice, Array]]:
         """Yield column blocks; the transform runs anew in each pass, so keep `transform` where it fits."""
         return StoredFeatures(self.n_features).blocks(self.transform(X))

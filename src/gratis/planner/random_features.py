@@ -115,7 +115,7 @@ def plan_random_features(
     clip_norm = clip * math.sqrt(p * power)
     learning_rate = time * directions / (p * power * steps)
     event = planned_descent(n, p, 1, steps, mu=mu, neighbouring=budget.neighbouring)
-    engine = planned_engine(n, d, p, steps)
+    engine = planned_engine(event, phi, d, p, clip_norm=clip_norm, learning_rate=learning_rate, mu=mu)
     nonprivate = float(np.mean([twin.interpolant_loss for twin in drawn]))
     value = float(losses.mean())
     stopped, unclipped = np.mean([search.without_clipping(twin, clip, time) for twin in drawn], axis=0)

@@ -212,9 +212,12 @@ def planned_mean(
     return feature_mean_event(n_records, n_features, bound, mu=mu, neighbouring=neighbouring)
 
 
-def planned_engine(n_records: int, n_inputs: int, n_features: int, steps: int) -> EngineChoice:
+def planned_engine(
+    event: FullBatchDescent, activation: Activation, n_inputs: int, n_features: int, **settings: float
+) -> EngineChoice:
     """Return the engine that training will use."""
-    return choose_engine(n_records, n_features, steps, n_inputs=n_inputs)
+    features = RandomFeatures(n_inputs=n_inputs, n_features=n_features, activation=activation)
+    return choose_engine(features, event, n_inputs=n_inputs, **settings)
 
 
 def shrunken(n_records: int, n_inputs: int, n_features: int, most_records: int) -> tuple[int, int, int, float]:

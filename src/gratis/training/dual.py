@@ -1,4 +1,4 @@
-"""Full-batch DP-GD on features, run in the dual: exact in law, at n² a step whatever p is (spec 5.1).
+"""Full-batch DP-GD on features, simulated in the dual: exact in law, at n² a step whatever p is.
 
 With K = ΦΦᵀ = LLᵀ and u = Φθ, Algorithm 1 of S0 moves u by −(1/n)K·(ηw) + s·L·g with g ~ N(0, I): the law of the
 predictions, and of θ, is exactly that of the algorithm in R^p. docs/proofs/dual-engine.md has the proof.
@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from gratis.specs.checks import check_count
 from gratis.specs.errors import GratisError
-from gratis.training.gram import FeatureMap, Gram, Spectrum
+from gratis.training.gram import Gram, Spectrum
 
-__all__ = ["DualRuns", "ScoreModel", "clipped_factors", "primal_parameters", "simulate_dual"]
+__all__ = ["DualRuns", "ScoreModel", "clipped_factors", "simulate_dual"]
 
 Array = NDArray[Any]
 
@@ -181,20 +181,3 @@ def _test_loss(model: ScoreModel, means: Array, variances: Array, targets: Array
     # Only the marginal law at each point matters for a mean of losses.
     sampled = means + np.sqrt(spread)[..., None] * rng.standard_normal(means.shape)
     return np.asarray(model.loss(sampled, targets).mean(axis=0, dtype=np.float64))
-
-
-def primal_parameters(
-    features: FeatureMap, X: Array, spectrum: Spectrum, weights: Array, drawn: Array, fresh: Array
-) -> Array:
-    """Return θ = −Φᵀ·weights + QG + (I − QQᵀ)z with Q = ΦᵀUΛ^{−1/2}, in two passes over the features.
-
-    If the entries of G = `drawn` (r, k) and z = `fresh` (p, k) are independent N(0, v), the noise of θ has
-    covariance exactly vI, since the columns of Q are orthonormal. Φ (n×p) is never stored. `fresh` is overwritten.
-    """
-    seen = np.zeros_like(weights)
-    for columns, values in features.blocks(X):
-        seen += values.astype(np.float64) @ fresh[columns]
-    combined = spectrum.whitening() @ drawn - spectrum.solve(seen) - weights
-    for columns, values in features.blocks(X):
-        fresh[columns] += values.astype(np.float64).T @ combined
-    return fresh

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -81,11 +82,25 @@ class CentredFeatures:
 
     @property
     def exact_gram(self) -> bool:
-        """No: values lie on no grid."""
-        return False
+        """Whether sums of products are exact in float64: rows of norm 1 lie on a grid, see `blocks`."""
+        return self.row_norm == 1.0
+
+    @property
+    def largest_square_norm(self) -> float:
+        """‖φ‖² is at most this, a little above row_norm² for the rounding; ∞ without a row norm."""
+        return math.inf if self.row_norm is None else 1.01 * self.row_norm**2
+
+    @property
+    def typical_square_norm(self) -> float:
+        """‖φ‖² where the norm is fixed."""
+        return 1.0 if self.row_norm is None else self.row_norm**2
 
     def blocks(self, X: Array) -> Iterator[tuple[slice, Array]]:
-        """Yield centred blocks in float32; scaling costs one more pass."""
+        """Yield centred blocks in float32; scaling costs one more pass.
+
+        Scaled rows are rounded to multiples of row_norm·2⁻²⁶: sums of products of rows of norm 1 are then whole
+        multiples, at most 2⁵³, of 2⁻⁵² (Cauchy–Schwarz), hence exact in float64 in whatever order they are added.
+        """
         mean = self.mean.astype(np.float32)
 
         def single(values: Array) -> Array:
@@ -95,6 +110,7 @@ class CentredFeatures:
             return np.nan_to_num(cast, nan=0.0, posinf=0.0, neginf=0.0)
 
         scale: Array | None = None
+        grid = np.float32(2.0**26 / (self.row_norm or 1.0))
         if self.row_norm is not None:
             squares = np.zeros(len(X))
             for columns, values in self.features.blocks(X):
@@ -105,4 +121,4 @@ class CentredFeatures:
             scale = scale.astype(np.float32)[:, None]
         for columns, values in self.features.blocks(X):
             centred = single(values) - mean[columns]
-            yield columns, centred if scale is None else centred * scale
+            yield columns, centred if scale is None else np.rint(centred * scale * grid) / grid

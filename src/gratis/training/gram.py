@@ -26,21 +26,25 @@ class FeatureMap(Protocol):
     def exact_gram(self) -> bool:
         """Whether sums of products of features are exact in float64."""
 
+    @property
+    def largest_square_norm(self) -> float:
+        """A public bound on ‖φ‖²; ∞ if there is none."""
+
+    @property
+    def typical_square_norm(self) -> float:
+        """A public idea of ‖φ‖²; nothing rests on it."""
+
     def blocks(self, X: Array) -> Iterator[tuple[slice, Array]]:
         """Yield (columns, Φ[:, columns]) for all columns in turn, the same finite values in every pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gram:
-    """K = ΦΦᵀ (n, n); Φ_test Φᵀ (m, n); the squared norms of the test features (m,).
-
-    `chain` is the longest chain of roundings that an entry of K passed through, 0 if K is exact.
-    """
+    """K = ΦΦᵀ (n, n); Φ_test Φᵀ (m, n); the squared norms of the test features (m,)."""
 
     train: Array
     cross: Array
     test_diagonal: Array
-    chain: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +83,7 @@ def accumulate_gram(features: FeatureMap, X: Array, X_test: Array | None = None,
     n, m = len(X), 0 if X_test is None else len(X_test)
     stacked = X if X_test is None else np.vstack([X, X_test])
     train, cross, diagonal = np.zeros((n, n)), np.zeros((m, n)), np.zeros(m)
-    width = count = 0
     for _, values in features.blocks(stacked):
-        width, count = max(width, values.shape[1]), count + 1
         left = np.ascontiguousarray(values[:n], dtype=dtype)
         # numpy sends A @ A.T to syrk: half the flops of a general product.
         train += left @ left.T
@@ -89,15 +91,13 @@ def accumulate_gram(features: FeatureMap, X: Array, X_test: Array | None = None,
             right = np.ascontiguousarray(values[n:], dtype=dtype)
             cross += right @ left.T
             diagonal += np.einsum("ij,ij->i", right, right, dtype=np.float64)
-    chain = 0 if features.exact_gram and dtype == np.float64 else width + count + 2
-    return Gram(train, cross, diagonal, chain=chain)
+    return Gram(train, cross, diagonal)
 
 
 def decompose(K: Array, *, relative_threshold: float | None = None) -> Spectrum:
     """Return the eigendecomposition of K, leaving out eigenvalues below the threshold times the largest.
 
-    Never add a jitter to K instead: with LLᵀ = K + τI the noise of a release falls to as little as ¾ of what was
-    accounted for (docs/proofs/dual-engine.md). The default threshold is 10·n·2⁻⁵².
+    For simulation: a release keeps every direction (`training.row_space`). The default threshold is 10·n·2⁻⁵².
 
     >>> decompose(np.diag([1.0, 0.0, 4.0])).values
     array([1., 4.])
