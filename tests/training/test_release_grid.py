@@ -37,10 +37,11 @@ def lattice_points(parameters: np.ndarray) -> float:
     return float((high - low + 1).mean() - cell / fine)
 
 
-def released(rows: np.ndarray, y: np.ndarray, engine: Engine | None) -> np.ndarray:
+def released(phi: np.ndarray, y: np.ndarray, engine: Engine) -> np.ndarray:
+    stored = StoredFeatures(5000, exact_gram=True, largest_square_norm=5000.0, typical_square_norm=5000 * 0.394)
     return descend_features(
-        RandomFeatures(n_inputs=50, n_features=5000), rows, y, SquaredErrorModel(), steps=STEPS, clip_norm=CLIP,
-        learning_rate=RATE, mu=MU, neighbouring=RELATION, noise=NoiseSource.secure(), engine=engine,
+        stored, phi, y, SquaredErrorModel(), steps=STEPS, clip_norm=CLIP, learning_rate=RATE, mu=MU,
+        neighbouring=RELATION, noise=NoiseSource.secure(), engine=engine,
     ).parameters  # fmt: skip
 
 
@@ -54,7 +55,9 @@ def test_the_attack_by_lattice_points_tells_nothing() -> None:
     X = rng.standard_normal((100, 50))
     near, y = X.copy(), np.sign(X[:, 2])
     near[0] = near[1] + 1e-9
-    sides = [[lattice_points(released(rows, y, None)) for _ in range(200)] for rows in (X, near)]
+    features = RandomFeatures(n_inputs=50, n_features=5000)
+    X, near = features.transform(X), features.transform(near)
+    sides = [[lattice_points(released(phi, y, Engine.DUAL)) for _ in range(200)] for phi in (X, near)]
     assert ks_2samp(*sides).pvalue > 1e-4
     total_std = RATE * CLIP * math.sqrt(STEPS)
     total_std *= feature_descent_event(100, 5000, 1, STEPS, mu=MU, neighbouring=RELATION).noise_stds.values[0]

@@ -213,11 +213,18 @@ def planned_mean(
 
 
 def planned_engine(
-    event: FullBatchDescent, activation: Activation, n_inputs: int, n_features: int, **settings: float
+    event: FullBatchDescent,
+    activation: Activation,
+    n_inputs: int,
+    n_features: int,
+    *,
+    clip_norm: float,
+    learning_rate: float,
+    mu: float,
 ) -> EngineChoice:
     """Return the engine that training will use."""
     features = RandomFeatures(n_inputs=n_inputs, n_features=n_features, activation=activation)
-    return choose_engine(features, event, n_inputs=n_inputs, **settings)
+    return choose_engine(features, event, clip_norm=clip_norm, learning_rate=learning_rate, mu=mu, n_inputs=n_inputs)
 
 
 def shrunken(n_records: int, n_inputs: int, n_features: int, most_records: int) -> tuple[int, int, int, float]:

@@ -83,7 +83,7 @@ def choose_engine(
     >>> def engine(n: int, p: int) -> Engine:
     ...     event = feature_descent_event(n, p, 1, 500, mu=1.0, neighbouring=Neighbouring.REPLACE_ONE)
     ...     features = RandomFeatures(n_inputs=100, n_features=p)
-    ...     return choose_engine(features, event, clip_norm=p**0.5 / 2, learning_rate=1 / p, mu=1.0, n_inputs=100).engine
+    ...     return choose_engine(features, event, clip_norm=p**0.5, learning_rate=1 / p, mu=1.0, n_inputs=100).engine
     >>> engine(2000, 40_000), engine(50_000, 4000)
     (<Engine.DUAL: 'dual'>, <Engine.PRIMAL: 'primal'>)
     """

@@ -35,7 +35,7 @@ class FeatureMap(Protocol):
         """A public idea of ‖φ‖²; nothing rests on it."""
 
     def blocks(self, X: Array) -> Iterator[tuple[slice, Array]]:
-        """Yield (columns, Φ[:, columns]) for all columns in turn, the same finite values in every pass."""
+        """Yield (columns, Φ[:, columns]), at most 1024 columns at once, the same finite values in every pass."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Full-batch DP-GD on features, run in the primal: two passes over the features a step, for p < n and where the dual is not proved."""
+"""Full-batch DP-GD on features, run in the primal: for p < n and where the dual is not proved."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
 from gratis.mechanisms.noise import NoiseSource, snap
-from gratis.models.random_features import BLOCK
 from gratis.training.dual import ScoreModel, clipped_factors
 from gratis.training.gram import FeatureMap, accumulate_gram
 
@@ -25,6 +24,7 @@ Array = NDArray[Any]
 # whatever the records are, and is dropped before the release. Small beside the noise of any private fit.
 OWN_COORDINATE = 2.0**-8
 _UNIT = 2.0**-53
+_BLOCK = 1024  # the most features in a block of a FeatureMap
 _COARSE = 2.0**-26  # half the bits of a float64
 # Gaussian vectors are longer than √m + √(2x), and their quadratic forms deviate by more than 2‖A‖_F√x + 2‖A‖x, with
 # probability e^−x (Laurent & Massart 2000): 1e-100 here, which no budget can tell from 0.
@@ -71,7 +71,7 @@ def row_space_excess(
     spill = 4 * n * (moved + square * scores / clip_norm) / kappa
     # 3. Rounding of the last products, as a shift in units of the noise; and of the sums over records.
     long = math.sqrt(features.n_features * k) + math.sqrt(2 * _TAIL)
-    shift = math.sqrt(n * ratio) * (8 * backward * spread + _gamma(BLOCK + features.n_features / BLOCK + 2) * long)
+    shift = math.sqrt(n * ratio) * (8 * backward * spread + _gamma(_BLOCK + features.n_features / _BLOCK + 2) * long)
     return covariance + spill + 2 * shift / mu + 4 * backward * n / kappa
 
 
