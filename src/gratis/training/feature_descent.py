@@ -164,8 +164,6 @@ def descend_features(
         raise GratisError("X must be a matrix with one row for each target")
     if not np.isfinite(rows).all():
         raise GratisError("X must be finite: fill or clip by a public rule first")
-    if not np.isfinite(targets).all():
-        raise GratisError("targets must be finite, and labels among the public classes")
     event = feature_descent_event(
         len(rows), features.n_features, model.outputs, steps, mu=mu, neighbouring=neighbouring
     )
