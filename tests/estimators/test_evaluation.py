@@ -95,3 +95,15 @@ def test_the_noise_has_the_stated_size() -> None:
 def test_too_little_budget_says_so() -> None:
     found = score(LINEAR, Y, Budget(mu=0.01))
     assert found.high - found.low > 1.0
+
+
+@pytest.mark.parametrize(("model", "target"), [(LINEAR, Y), (LOGISTIC, CLASSES)], ids=["regression", "classes"])
+def test_a_missing_feature_stops_no_evaluation_and_its_record_counts_nothing(model: Any, target: Any) -> None:
+    """The budget is spent by then: a refusal would be lost money, and would tell of a record."""
+    holes = X[2000:2050].copy()
+    holes[3, 1] = np.nan
+    entries = _squares if model is LINEAR else _hits
+    found = entries(model, holes, target[2000:2050])
+    whole = entries(model, X[2000:2050], target[2000:2050])
+    assert not found[3].any()
+    np.testing.assert_array_equal(np.delete(found, 3, axis=0), np.delete(whole, 3, axis=0))

@@ -99,13 +99,23 @@ def _from_sums(noisy: NDArray[np.float64], noise_std: float, rows: int) -> tuple
 def _hits(estimator: Any, X: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
     usable = (y >= 0) & (y < len(estimator.classes_))
     answer = np.asarray(estimator.classes_)[np.where(usable, y, 0).astype(np.int64)]
-    return np.asarray(usable & (np.asarray(estimator.predict(X)) == answer), dtype=np.float64)[:, None]
+    rows, valid = _answerable(estimator, X)
+    return np.asarray(usable & valid & (np.asarray(estimator.predict(rows)) == answer), dtype=np.float64)[:, None]
 
 
 def _squares(estimator: Any, X: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
     target = estimator.fit_.target if hasattr(estimator, "fit_") else estimator.target_scaler_
     centre, scale = float(target.centre[0]), float(target.scale[0])
+    rows, valid = _answerable(estimator, X)
     with np.errstate(all="ignore"):
-        deviations = np.column_stack([y - centre, y - estimator.predict(X)]) / scale
+        deviations = np.column_stack([y - centre, y - estimator.predict(rows)]) / scale
         squares = np.square(np.clip(deviations, -_WIDEST, _WIDEST))
-    return np.where(np.isfinite(squares).all(axis=1, keepdims=True), squares, 0.0)
+    return np.where(np.isfinite(squares).all(axis=1, keepdims=True) & valid[:, None], squares, 0.0)
+
+
+def _answerable(estimator: Any, X: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Rows at which `predict` raises nothing, and which of them are the records' own; the others count as nothing."""
+    valid = np.isfinite(X).all(axis=1)
+    if estimator.on_invalid == "impute":
+        return X, np.ones_like(valid)
+    return np.where(valid[:, None], X, 0.0), valid
