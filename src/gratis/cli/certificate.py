@@ -15,7 +15,7 @@ __all__ = ["app"]
 
 app = typer.Typer(help="Certificates of what was released.", no_args_is_help=True)
 
-_INSECURE = "its noise came from a user's seed: NO protection"
+_INSECURE = "the noise came from a user's seed: NO protection"
 
 
 @app.callback()
@@ -61,7 +61,7 @@ def verify(
         f"{certificate.selection}, {binding}."
     )
     if accepted:
-        warning = "" if secure else f" {_INSECURE.capitalize()}."
+        warning = "" if secure else f" But {_INSECURE}."
         emit(answer, as_json=as_json, text=f"valid: {words}{warning}")
         return
     if as_json:

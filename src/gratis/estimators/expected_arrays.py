@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -69,9 +69,9 @@ def _expected(kind: str, headers: Mapping[str, Header], n_means: int) -> dict[st
 
 def read_header(stream: IO[bytes]) -> Header:
     """Read the header of an .npy file and nothing else."""
-    if npy.read_magic(stream) != (1, 0):  # type: ignore[no-untyped-call]
+    if npy.read_magic(stream) != (1, 0):
         raise GratisError("an array is in a format that Gratis does not write")
-    shape, _, dtype = npy.read_array_header_1_0(stream)  # type: ignore[no-untyped-call]
+    shape, _, dtype = npy.read_array_header_1_0(stream)
     if dtype.hasobject or not all(isinstance(size, int) and size >= 0 for size in shape):
         raise GratisError("an array holds objects or has no shape")
     return Header(shape, dtype, stream.tell() + math.prod(shape) * dtype.itemsize)
@@ -118,7 +118,7 @@ def check_values(kind: str, arrays: Mapping[str, NDArray[Any]], headers: Mapping
             raise GratisError(f"the entries of the array {name} are not {wanted.values}")
 
 
-_TESTS = {
+_TESTS: dict[str, Callable[[NDArray[Any]], Any]] = {
     "finite": lambda array: np.isfinite(array).all(),
     "positive": lambda array: (np.isfinite(array) & (array > 0)).all(),
     "positive or infinite": lambda array: (array > 0).all(),
