@@ -79,10 +79,18 @@ def test_certificate_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     certificate = issue_certificate(event=event, budget=budget, selection=Selection.NONE, randomness={"secure": False})
     path = tmp_path / "certificate.json"
     certificate.write(path)
-    assert run(["certificate", "verify", str(path)]) == 0
+    assert run(["certificate", "verify", str(path)]) == 3
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "NO protection" in captured.err
+    assert len(captured.err.strip().splitlines()) == 1
+    assert run(["certificate", "verify", str(path), "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["valid"] is False
+    assert run(["certificate", "verify", str(path), "--allow-insecure"]) == 0
     words = capsys.readouterr().out
     assert "zero-out" in words
     assert "NO protection" in words
+    assert "not bound to a model" in words
     data = json.loads(path.read_text())
     data["guarantee"]["mu"] = 0.1
     path.write_text(json.dumps(data))
@@ -92,6 +100,55 @@ def test_certificate_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "does not follow" in captured.err
     path.write_bytes(b"\xff\x00")
     assert run(["certificate", "verify", str(path)]) == 2
+
+
+def test_certificate_and_model_belong_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import numpy as np
+
+    from gratis import DPLinearRegression, save_model
+
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(100, 2)), rng.normal(size=100)
+    for name in ("a", "b"):
+        model = DPLinearRegression(1.0, preprocessing="none").fit(X, y)
+        save_model(tmp_path / f"{name}.gratis", model)
+        model.certificate_.write(tmp_path / f"{name}.json")
+    a, b, model_a, model_b = (str(tmp_path / name) for name in ("a.json", "b.json", "a.gratis", "b.gratis"))
+    for arguments, words in (
+        ([a], "bound to a model"),
+        ([a, "--model", model_a], "bound to this model"),
+        ([model_a], "bound to this model"),
+        ([model_a, "--model", model_a], "bound to this model"),
+    ):
+        assert run(["certificate", "verify", *arguments]) == 0
+        assert words in capsys.readouterr().out
+    for arguments in ([a, "--model", model_b], [b, "--model", model_a], [model_a, "--model", model_b]):
+        assert run(["certificate", "verify", *arguments]) == 2
+        captured = capsys.readouterr()
+        assert "not that of the model" in captured.err
+        assert captured.out == ""
+    old = Path(__file__).parents[1] / "estimators" / "files_0_1_0"
+    pair = [str(old / "linear.json"), "--model", str(old / "linear.gratis"), "--allow-insecure"]
+    assert run(["certificate", "verify", *pair]) == 0
+    assert "not bound to a model" in capsys.readouterr().out
+    assert run(["certificate", "verify", pair[0], "--model", str(old / "logistic.gratis"), "--allow-insecure"]) == 2
+
+
+def test_hostile_certificates_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = (Path(__file__).parents[1] / "estimators" / "files_0_1_0" / "linear.json").read_text()
+    path = tmp_path / "certificate.json"
+    for text in (
+        good.replace('"budget": {', '"budget": {"epsilon": 0.1, '),
+        good.replace('"n_records": 500', '"n_records": 5' + "0" * 400),
+        good.replace('"epsilon": 8.0', '"epsilon": NaN'),
+        "[" * 100_000,
+    ):
+        assert text != good
+        path.write_text(text)
+        assert run(["certificate", "verify", str(path)]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert len(captured.err.strip().splitlines()) == 1
 
 
 def test_help_and_version() -> None:

@@ -16,8 +16,12 @@ from gratis.specs.neighbouring import Neighbouring
 __all__ = ["pld_delta_upper_bound", "pld_epsilon_upper_bound"]
 
 _DISCRETISATION = 1e-4
-# Beyond this μ the loss distribution no longer fits into memory; such an event counts as no privacy at all.
-_HOPELESS_MU = 50.0
+# Beyond this μ, mean loss or so many steps the loss distribution no longer fits into memory; such an event, which a
+# certificate of unknown origin may state, counts as no privacy at all.
+_HOPELESS_MU, _HOPELESS_STEP_MU, _HOPELESS_LOSS = 50.0, 10.0, 1000.0
+_MOST_STEPS = 10**6
+# The library's numbers overflow outside.
+_MOST_NOISE, _LEAST_RATE = 1e6, 1e-12
 
 
 def _library() -> Any:
@@ -47,8 +51,11 @@ def _accountant(event: Event) -> Any:
     mus: list[float] = []
     for leaf in leaves:
         if isinstance(leaf, PoissonSubsampledGaussian):
-            gaussian = library.GaussianDpEvent(leaf.noise_multiplier)
-            accountant.compose(library.PoissonSampledDpEvent(leaf.sampling_rate, gaussian), leaf.steps)
+            if _is_hopeless(leaf):
+                accountant.compose(library.GaussianDpEvent(0.0))
+                continue
+            noise, rate = min(leaf.noise_multiplier, _MOST_NOISE), max(leaf.sampling_rate, _LEAST_RATE)
+            accountant.compose(library.PoissonSampledDpEvent(rate, library.GaussianDpEvent(noise)), leaf.steps)
         else:
             mus.append(leaf_mu(leaf))
     mu = compose_mu(mus)
@@ -56,6 +63,16 @@ def _accountant(event: Event) -> Any:
         # Their replace-one doubles the sensitivity of a Gaussian event; μ has that factor already.
         accountant.compose(library.GaussianDpEvent(relation.sensitivity_factor / mu if mu < _HOPELESS_MU else 0.0))
     return accountant
+
+
+def _is_hopeless(leaf: PoissonSubsampledGaussian) -> bool:
+    """Whether accounting for the event would not end, by two estimates of the mean loss of all its steps."""
+    sensitivity = leaf.neighbouring.sensitivity_factor
+    if sensitivity > leaf.noise_multiplier * _HOPELESS_STEP_MU or leaf.steps > _MOST_STEPS:
+        return True
+    single = sensitivity / leaf.noise_multiplier
+    loss = 0.5 * min(single * single, leaf.sampling_rate * math.expm1(single * single))
+    return leaf.steps * leaf.sampling_rate * loss > _HOPELESS_LOSS
 
 
 def pld_epsilon_upper_bound(event: Event, *, delta: float) -> float:
