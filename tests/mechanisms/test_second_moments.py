@@ -105,7 +105,14 @@ def test_degenerate_tables_do_not_fail():
         )
         assert np.isfinite(found.basis).all()
         assert ((found.spectrum >= 0) & (found.spectrum < 1)).all()
-    assert Preconditioner.identity(2).effective_dimension == 2
+
+
+def test_the_identity_is_not_stored():
+    plain, X = Preconditioner.identity(10**6), np.zeros((1, 10**6))
+    assert plain.basis is None
+    assert plain.effective_dimension == 10**6
+    assert plain.transform(X) is X
+    assert plain.restore(X) is X
 
 
 def test_bad_parameters():

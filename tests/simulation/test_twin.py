@@ -3,7 +3,7 @@ import pytest
 
 from gratis.simulation.assumed import predict_full_batch
 from gratis.simulation.problems import Member, draw_coefficients, draw_label_noise, draw_rows, thinned
-from gratis.simulation.twin import TwinSize, twin_settings
+from gratis.simulation.twin import TwinSize, plain_settings, twin_settings
 from gratis.specs.errors import GratisError
 from gratis.specs.neighbouring import Neighbouring
 
@@ -66,6 +66,33 @@ def test_is_reproducible_and_knows_classes():
     one, two = choose(400, 10, 0.5, n_classes=5), choose(400, 10, 0.5, n_classes=5)
     assert one == two
     assert min(n - r for n, r in zip(one.null_risks, one.risks, strict=True)) > -0.5
+
+
+def choose_plain(n, columns, mu, **options):
+    return plain_settings(
+        columns, n, mu=mu, neighbouring=Neighbouring.REPLACE_ONE, steps=16, rng=np.random.default_rng(0), **options
+    )
+
+
+@pytest.mark.parametrize("n_classes", [None, 3])
+def test_plain_descent_travels_as_far_as_its_noise_allows(n_classes):
+    """κDτ/(nμ) is the noise of a prediction: it must stay a fraction of the target, whatever D is."""
+    for n, columns, mu in ((500, 1000, 0.3), (500, 20_000, 0.3), (2000, 20_000, 1.0)):
+        choice = choose_plain(n, columns, mu, n_classes=n_classes)
+        assert 0.1 < choice.travel * 2 * columns / (n * mu) < 1.1
+        # A table that few directions explain (the last third of the members) is learnt in any dimension.
+        third = len(choice.members) // 3
+        assert sum(choice.risks[-third:]) < 0.7 * sum(choice.null_risks[-third:])
+
+
+def test_a_twin_of_twenty_thousand_columns_is_small():
+    import tracemalloc
+
+    tracemalloc.start()
+    choose_plain(2000, 20_000, 0.3)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6
 
 
 @pytest.mark.parametrize(("relation", "reference"), [(Neighbouring.REPLACE_ONE, 0.198), (Neighbouring.ZERO_OUT, 0.075)])

@@ -11,7 +11,8 @@ from gratis.models.logistic import SoftmaxModel
 from gratis.specs.errors import GratisError
 from gratis.specs.events import FullBatchDescent
 from gratis.specs.neighbouring import Neighbouring
-from gratis.training.staged import fit_stages, plan_stages
+from gratis.training import staged
+from gratis.training.staged import check_memory, fit_stages, plan_stages
 
 RELATIONS = list(Neighbouring)
 
@@ -52,6 +53,7 @@ def test_the_stages_spend_mu_and_no_more(relation, shape, options):
 
 def test_the_event_is_known_before_the_data_and_does_not_depend_on_it():
     plan = plan_stages(400, 3, mu=0.5, neighbouring=Neighbouring.REPLACE_ONE)
+    assert labels(plan) == {"features", "target", "second moments", "descent"}
     rng = np.random.default_rng(0)
     for X in (rng.standard_normal((400, 3)), np.full((400, 3), np.nan)):
         assert fit(X, X[:, 0], plan).event == plan.event
@@ -100,6 +102,110 @@ def test_degenerate_tables_give_finite_parameters(X):
         found = fit(X, np.ones(len(X)), plan, model=model)
         assert np.isfinite(found.parameters).all()
         assert all(np.isfinite(part).all() for part in found.original_units())
+
+
+def labels(plan):
+    return {leaf.label.split(":")[0].split(",")[0] for leaf in plan.event.leaves()}
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_second_moments_are_left_out_where_they_say_nothing(relation):
+    """The rule is κd > nμ, from public facts alone; what is left out is not paid for."""
+    narrow, wide = (plan_stages(2000, d, mu=0.3, neighbouring=relation) for d in (250, 20_000))
+    assert labels(narrow) == {"features", "target", "second moments", "descent"}
+    assert labels(wide) == {"features", "target", "descent"}
+    assert wide.second_moments_mu == 0
+    assert spent(wide) == pytest.approx(0.3, rel=1e-9)
+    edge = round(2000 * 0.3 / relation.sensitivity_factor)
+    moments = [plan_stages(2000, edge + off, mu=0.3, neighbouring=relation).second_moments for off in (-1, 1)]
+    assert [found is None for found in moments] == [False, True]
+    assert plan_stages(10**7, 20_000, mu=1.0, neighbouring=relation).second_moments is None, "would not be computed"
+
+
+def test_a_wide_fit_stores_nothing_of_columns_squared():
+    """8,000 columns squared would be 512 MB; the table itself is 0.6 MB."""
+    import tracemalloc
+
+    X = np.random.default_rng(4).standard_normal((10, 8000))
+    plan = plan_stages(*X.shape, mu=0.3, neighbouring=Neighbouring.ZERO_OUT, steps=4)
+    tracemalloc.start()
+    fit(X, X[:, 0], plan)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50e6, "histograms, and a few copies of the table"
+
+
+def test_rows_are_kept_twice_at_most():
+    """A table, its standardised copy, and no more: 1,500 × 2,000 numbers are 24 MB."""
+    import tracemalloc
+
+    X = np.random.default_rng(4).standard_normal((1500, 2000))
+    plan = plan_stages(*X.shape, mu=0.3, neighbouring=Neighbouring.ZERO_OUT, steps=2)
+    assert plan.second_moments is None
+    tracemalloc.start()
+    fit_stages(X, X[:, 0], plan, LinearModel(), lambda s, p: Fixed(), noise=NoiseSource.insecure(0), impute=True)
+    with_chunks = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert with_chunks < plan.memory, "what is refused is at least what is used"
+    assert with_chunks < 8 * X.nbytes
+
+
+def test_memory_is_counted_from_public_sizes_and_refused_in_a_sentence(monkeypatch):
+    plan = plan_stages(2000, 20_000, mu=0.3, neighbouring=Neighbouring.ZERO_OUT)
+    assert 1e9 < plan.memory < 4e9
+    forced = plan_stages(2000, 20_000, mu=0.3, neighbouring=Neighbouring.ZERO_OUT, precondition=True)
+    assert forced.memory > 20e9
+    monkeypatch.setattr(staged, "available_memory", lambda: 4 * 10**9)
+    check_memory(plan)
+    with pytest.raises(GratisError, match=r"2000 rows of 20000 columns need about .* 4\.0 GB .* nothing was spent"):
+        check_memory(forced)
+    monkeypatch.setattr(staged, "available_memory", lambda: None)
+    check_memory(forced)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("sabotage", [False, True])
+def test_replayed_releases_of_a_wide_fit_differ_by_less_than_is_paid_for(relation, sabotage, monkeypatch):
+    """Run D, then its neighbour with the same outputs; the values before noise may differ by μ deviations in all."""
+    if sabotage:
+        from gratis.mechanisms import clipped_gradient
+
+        monkeypatch.setattr(clipped_gradient, "row_norms", lambda X: np.full(len(X), 1e-3))
+        monkeypatch.setattr("gratis.training.full_batch.row_norms", lambda X: np.full(len(X), 1e-3))
+    rng = np.random.default_rng(6)
+    n, d, mu, worst = 12, 40, 2.0, 0.0
+    plan = plan_stages(n, d, mu=mu, neighbouring=relation, steps=5, precondition=False)
+    for hostile in (1e3, 1e-3, 1e200, 1e308, np.inf, np.nan, 0.0):
+        X, y = rng.standard_normal((n, d)), rng.standard_normal(n)
+        X2, y2 = X.copy(), y.copy()
+        X[0], y[0] = rng.choice([-1, 1], d) * 1e2, 1e2
+        # Zero-out: the neighbour's record is the one that contributes nothing.
+        X2[0] = np.nan if relation is Neighbouring.ZERO_OUT else hostile
+        y2[0] = np.nan if relation is Neighbouring.ZERO_OUT else -hostile
+        recorded = Recording(NoiseSource.insecure(7))
+        fit_stages(X, y, plan, LinearModel(), lambda s, p: Fixed(), noise=recorded)
+        replayed = Recording(NoiseSource.insecure(7), recorded.outputs)
+        fit_stages(X2, y2, plan, LinearModel(), lambda s, p: Fixed(), noise=replayed)
+        pairs = zip(recorded.values, replayed.values, recorded.stds, strict=True)
+        moved = sum(float(np.square((a - b) / std).sum()) for a, b, std in pairs)
+        worst = max(worst, math.sqrt(moved))
+    assert (worst > mu) if sabotage else (0.2 * mu < worst <= mu * (1 + 1e-9))
+
+
+class Recording:
+    """A noise source that keeps the values before noise, and answers with given outputs."""
+
+    def __init__(self, source, outputs=None):
+        self.source, self.given = source, outputs
+        self.values, self.stds, self.outputs = [], [], []
+
+    def release(self, values, std):
+        exact = np.where(np.isfinite(values), values, 0.0)
+        made = self.source.release(values, std) if self.given is None else self.given[len(self.values)]
+        self.values.append(exact)
+        self.stds.append(std)
+        self.outputs.append(made)
+        return made
 
 
 def test_shape_must_be_the_planned_one():

@@ -19,7 +19,8 @@ from gratis.estimators.one_pass_fit import OnePassProgress, OnePassStages, fit_o
 from gratis.estimators.private_fit import PrivateFit, Release, refuse_text
 from gratis.estimators.scales import PublicScales
 from gratis.mechanisms.location_scale import Standardiser
-from gratis.simulation.twin import TwinChoice, twin_settings
+from gratis.simulation.problems import Member
+from gratis.simulation.twin import TwinChoice, plain_settings, twin_settings
 from gratis.specs.budget import Budget
 from gratis.specs.checks import check_count
 from gratis.specs.errors import GratisError
@@ -28,7 +29,7 @@ from gratis.specs.plans import Plan
 from gratis.specs.predictions import Prediction
 from gratis.training.full_batch import GeneralisedLinearModel
 from gratis.training.released_linear import ReleasedLinear
-from gratis.training.staged import StagedPlan, fit_stages, plan_stages
+from gratis.training.staged import StagedPlan, check_memory, fit_stages, plan_stages
 
 __all__ = ["PrivateLinearModel", "predict_staged"]
 
@@ -85,6 +86,7 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
                 regression=regression,
                 standardise=self.preprocessing == "private",
             )
+            check_memory(stages)
             plan = _staged_plan(stages, budget, n_classes)
         release = self._release(plan, chosen_from_releases=algorithm != "one-pass", assumptions=assumptions)
         with release, np.errstate(all="ignore"):
@@ -103,7 +105,10 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
                 fit = fit_stages(
                     X, y, stages, model, choose, noise=release.noise, features=maps[0], target=maps[1], impute=impute
                 )
-                prediction = _in_original_units(_prediction(chosen[0], n_classes, "twin of the released spectrum"), fit)
+                prediction = plan.prediction  # plain descent learns nothing more before it runs
+                if stages.second_moments is not None:
+                    prediction = _prediction(chosen[0], n_classes, "twin of the released spectrum")
+                prediction = _in_original_units(prediction, fit)
         self.plan_ = plan
         self.prediction_ = prediction
         self.fit_ = fit
@@ -231,6 +236,9 @@ class _Encoded:
 
 
 def _twin(spectrum: NDArray[np.float64], stages: StagedPlan, n_classes: int | None) -> TwinChoice:
+    """The twin of the released spectrum; where none is released, the one that the plan was made with."""
+    if stages.second_moments is None:
+        return _assumed_twin(stages, n_classes)
     return twin_settings(
         spectrum,
         stages.n_records,
@@ -242,13 +250,31 @@ def _twin(spectrum: NDArray[np.float64], stages: StagedPlan, n_classes: int | No
     )
 
 
+def _assumed_twin(stages: StagedPlan, n_classes: int | None) -> TwinChoice:
+    """What can be said before the data is touched."""
+    twin = _flat_twin if stages.second_moments is not None else _plain_twin
+    width = stages.n_columns + 1
+    return twin(width, stages.n_records, stages.steps, stages.neighbouring, n_classes, stages.descent_mu)
+
+
 @lru_cache(maxsize=128)
 def _flat_twin(
     width: int, n_records: int, steps: int, neighbouring: Neighbouring, n_classes: int | None, mu: float
 ) -> TwinChoice:
-    """The twin of a flat spectrum: what can be said before the data is touched."""
+    """The twin of a flat spectrum, for one that is still to be released."""
     return twin_settings(
         np.full(width, 0.9), n_records, mu=mu, neighbouring=neighbouring, steps=steps,
+        rng=np.random.default_rng(_TWIN_SEED), n_classes=n_classes,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=128)
+def _plain_twin(
+    width: int, n_records: int, steps: int, neighbouring: Neighbouring, n_classes: int | None, mu: float
+) -> TwinChoice:
+    """The twins of assumed spectra, for one that is never released."""
+    return plain_settings(
+        width, n_records, mu=mu, neighbouring=neighbouring, steps=steps,
         rng=np.random.default_rng(_TWIN_SEED), n_classes=n_classes,
     )  # fmt: skip
 
@@ -268,28 +294,36 @@ def predict_staged(n_records: int, n_features: int, budget: Budget, n_classes: i
 
 def _staged_plan(stages: StagedPlan, budget: Budget, n_classes: int | None) -> Plan:
     """The plan as it is known before the data is touched: the spectrum is still assumed to be flat."""
-    assumed = _flat_twin(
-        stages.n_columns + 1, stages.n_records, stages.steps, stages.neighbouring, n_classes, stages.descent_mu
-    )
     shares = {leaf.label or leaf.kind: leaf.kind for leaf in stages.event.leaves()}
+    if stages.second_moments is not None:
+        released = {"second_moments_mu": stages.second_moments_mu}
+        schedule, chosen = "preconditioned", "chosen by a twin of the privately released spectrum"
+        source = "twin of a flat spectrum (before the data is touched)"
+        stage = "location and scale, second moments and descent share the budget"
+        basis, family = "the basis of the released second moments", "the released spectrum"
+    else:
+        released = {}
+        schedule, chosen = "plain", "chosen by twins of assumed spectra"
+        source = "twins of assumed spectra (before the data is touched)"
+        stage = "second moments of so many columns would tell less than they cost; the others share the budget"
+        basis, family = "the columns themselves", "flat and decaying spectra"
     return Plan(
         algorithm="full-batch",
-        schedule="preconditioned, mean of the last half",
+        schedule=f"{schedule}, mean of the last half",
         settings={
             "steps": stages.steps,
             "stages": list(shares),
             "descent_mu": stages.descent_mu,
-            "second_moments_mu": stages.second_moments_mu,
-            "clip_and_rate": "chosen by a twin of the privately released spectrum",
+            **released,
+            "clip_and_rate": chosen,
         },
         budget=budget,
         event=stages.event,
-        prediction=_prediction(assumed, n_classes, "twin of a flat spectrum (before the data is touched)"),
+        prediction=_prediction(_assumed_twin(stages, n_classes), n_classes, source),
         reasons=(
-            f"{budget.describe()}: location and scale, second moments and descent share the budget; "
-            f"{stages.steps} full-batch steps in the basis of the released second moments.",
-            "Clip norm and learning rate minimise the worst regret over a family of synthetic problems with the "
-            "released spectrum; no setting is chosen by looking at scores on the data.",
+            f"{budget.describe()}: {stage}; {stages.steps} full-batch steps in {basis}.",
+            "Clip norm and learning rate minimise the worst regret over a family of synthetic problems with "
+            f"{family}; no setting is chosen by looking at scores on the data.",
         ),
     )
 
@@ -306,7 +340,7 @@ def _prediction(choice: TwinChoice, n_classes: int | None, source: str) -> Predi
         source=source,
         assumptions=(
             "rows with log-normal lengths, skewed label noise",
-            "members: " + "; ".join(f"signal {m.signal_variance:g}, alignment {m.alignment:g}" for m in choice.members),
+            "members: " + "; ".join(dict.fromkeys(map(_described, choice.members))),
             "median over the members; the range is over the members",
         ),
         details={
@@ -314,6 +348,10 @@ def _prediction(choice: TwinChoice, n_classes: int | None, source: str) -> Predi
             "null_risk": float(np.median(choice.null_risks)) / (2 if n_classes is None else 1),
         },
     )
+
+
+def _described(member: Member) -> str:
+    return f"signal {member.signal_variance:g}, alignment {member.alignment:g}"
 
 
 def _in_original_units(prediction: Prediction, fit: ReleasedLinear) -> Prediction:

@@ -29,6 +29,7 @@ _POOLED_SHARES = (0.1, 0.1, 0.2, 0.6)
 _WIDEST = 10.0
 _NARROWEST, _WORTH = 2.0, 0.05  # of the scale: least window of a mean, and its noise below which more is no gain
 _RUNS = (1, 2, 3, 4)
+_CHUNK_ENTRIES = 2**22
 # Noise deviations: for runs next to what is accepted, for runs anywhere, and anywhere among all octaves, where the
 # noise of one of several hundred runs could widen a column by a factor of a million.
 _CLEAR, _CERTAIN, _BEYOND_DOUBT = 2.0, 4.5, 5.5
@@ -64,8 +65,12 @@ class Standardiser:
         Otherwise it becomes NaN, so that later stages see the row as unusable.
         """
         with np.errstate(over="ignore", invalid="ignore"):
-            moved = np.clip(X - self.centre, -self.window, self.window) / self.scale
-        return np.asarray(np.where(np.isfinite(X), moved, 0.0 if self.impute else np.nan))
+            moved = np.asarray(X - self.centre, dtype=np.float64)
+            # In place: wide tables are large, and one copy of them is enough.
+            np.clip(moved, -self.window, self.window, out=moved)
+            moved /= self.scale
+        np.copyto(moved, 0.0 if self.impute else np.nan, where=~np.isfinite(X))
+        return moved
 
     def inverse(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Map standardised values back, without the clip."""
@@ -125,7 +130,7 @@ def plan_standardisation(
     columns = check_count("n_columns", n_columns)
     check_positive("mu", mu)
     kappa = neighbouring.sensitivity_factor
-    inflation = rounding_inflation(n, columns, sensitivity=1.0)
+    inflation = rounding_inflation(n, columns, sensitivity=1.0, rows_per_chunk=_chunk_rows(columns))
 
     separate = math.sqrt(kappa * columns) * inflation / (mu * math.sqrt(_SHARES[0]))
     pooled = columns > 1 and 2.5 * separate > 0.22 * n
@@ -195,6 +200,15 @@ def release_location_scale(
     return Standardiser(centre, scale, window, impute=impute)
 
 
+def _chunk_rows(columns: int) -> int:
+    """Return how many rows are looked at together: fewer of wide tables, so that a chunk takes 32 MB at most.
+
+    >>> _chunk_rows(1024), _chunk_rows(20_000), _chunk_rows(10**9)
+    (4096, 209, 1)
+    """
+    return max(1, min(ROWS_PER_CHUNK, _CHUNK_ENTRIES // columns))
+
+
 class _Block:
     """The un-noised statistics, summed over rows in chunks; pooled: averaged over columns as well."""
 
@@ -203,16 +217,17 @@ class _Block:
 
     def _chunks(self) -> Iterator[NDArray[np.float64]]:
         """Yield full chunks whatever the batches are: the rounding bound counts on their size."""
+        full = _chunk_rows(self._columns)
         kept: list[NDArray[np.float64]] = []
         size = 0
         for batch in self._rows():
-            for start in range(0, len(batch), ROWS_PER_CHUNK):
-                kept.append(np.asarray(batch[start : start + ROWS_PER_CHUNK], dtype=np.float64))
+            for start in range(0, len(batch), full):
+                kept.append(np.asarray(batch[start : start + full], dtype=np.float64))
                 size += len(kept[-1])
-                if size >= ROWS_PER_CHUNK:
+                if size >= full:
                     joined = kept[0] if len(kept) == 1 else np.concatenate(kept)
-                    yield joined[:ROWS_PER_CHUNK]
-                    kept, size = [joined[ROWS_PER_CHUNK:]], size - ROWS_PER_CHUNK
+                    yield joined[:full]
+                    kept, size = [joined[full:]], size - full
         if size:
             yield np.concatenate(kept)
 

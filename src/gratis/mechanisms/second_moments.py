@@ -22,16 +22,17 @@ __all__ = ["Preconditioner", "cleaned_eigenvalues", "release_second_moments", "s
 class Preconditioner:
     """z = basis·x with basis = (W + λ)^{−1/2}Vᵀ; `spectrum` is the released estimate of z's second moments.
 
-    All fields are functions of the released matrix and of its public noise level.
+    All fields are functions of the released matrix and of its public noise level. `basis` is None for the identity:
+    wide tables are trained in it, and D² numbers would not fit there.
     """
 
-    basis: NDArray[np.float64]
+    basis: NDArray[np.float64] | None
     spectrum: NDArray[np.float64]
 
     @classmethod
     def identity(cls, n_columns: int) -> Preconditioner:
         """Return the basis of plain descent: nothing released, columns taken to have unit second moments."""
-        return cls(np.eye(n_columns), np.ones(n_columns))
+        return cls(None, np.ones(n_columns))
 
     @property
     def effective_dimension(self) -> float:
@@ -39,13 +40,15 @@ class Preconditioner:
         return max(1.0, float(self.spectrum.sum()))
 
     def transform(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the rows in the new basis."""
+        """Return the rows in the new basis (the same array, not a copy, for the identity)."""
+        if self.basis is None:
+            return X
         with np.errstate(over="ignore", invalid="ignore"):  # a warning would tell of a record
             return X @ self.basis.T
 
     def restore(self, parameters: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return parameters for x from parameters for z: xᵀθ = zᵀφ with θ = basisᵀφ."""
-        return self.basis.T @ parameters
+        return parameters if self.basis is None else self.basis.T @ parameters
 
 
 def second_moment_event(n_records: int, n_columns: int, *, mu: float, neighbouring: Neighbouring) -> GaussianRelease:

@@ -3,6 +3,9 @@
 Spec section 4: in the proportional regime the risk of full-batch descent depends on γ = d/n, μ/κ, T, ηT, c, the
 spectrum, the label noise, the signal and how it lies in the spectrum. A small twin that keeps these predicts
 the risk without touching data. What is unknown is spread over `Member`s, and the prediction carries them.
+
+Wide tables descend in their own columns, and no spectrum of theirs is released: `plain_settings` spreads over assumed
+ones as well.
 """
 
 from __future__ import annotations
@@ -28,7 +31,14 @@ from gratis.specs.errors import GratisError
 from gratis.specs.neighbouring import Neighbouring
 from gratis.training.full_batch import descend_many
 
-__all__ = ["CLASSIFICATION_MEMBERS", "REGRESSION_MEMBERS", "TwinChoice", "TwinSize", "twin_settings"]
+__all__ = [
+    "CLASSIFICATION_MEMBERS",
+    "REGRESSION_MEMBERS",
+    "TwinChoice",
+    "TwinSize",
+    "plain_settings",
+    "twin_settings",
+]
 
 _ALIGNMENTS = (0.0, 0.5, 1.0)
 # The first member has little to learn: settings that lose against the mean there are paid for as regret.
@@ -42,6 +52,14 @@ _CLIPS = (0.15, 0.3, 0.6, 1.2, 2.4)
 _TRAVELS = tuple(2.0**k for k in range(-2, 7))
 _ROW_TAIL = 0.4
 _ROWS_AT_LEAST, _MOST_DRAWS = 4000, 4
+# Plain descent: eigenvalues k^−a, from columns without relation to a table that few directions explain; the signal lies
+# where the variance is. Travels in units of nμ/(κD), where the noise of a prediction is as large as the target.
+_DECAYS = (0.0, 1.0, 2.0)
+_PLAIN_MEMBERS = tuple(Member(r, 1 - r) for r in (0.1, 0.3, 0.6, 0.9))
+_PLAIN_CLASS_MEMBERS = tuple(Member(s, 0.0) for s in (1.0, 4.0, 16.0))
+_PLAIN_CLIPS = (0.3, 0.6, 1.2)
+_PLAIN_TRAVELS = tuple(2.0**k for k in range(-5, 2))
+_PLAIN_COLUMNS, _PLAIN_ROWS = 500, 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +164,60 @@ def twin_settings(
     grid = np.array([(c, t) for c in clips for t in travels])
     # One draw is a noisy judge where rows are few; several are cheap there.
     draws = 1 if classes else int(np.clip(_ROWS_AT_LEAST // size.n_records, 1, _MOST_DRAWS))
-    judged = [
-        _classification_risks(size, neighbouring, steps, grid, members, int(n_classes or 2), rng)
-        if classes
-        else _regression_risks(size, neighbouring, steps, grid, members, rng)
-        for _ in range(draws)
-    ]
+    weights = _alignment_weights(size.spectrum)
+    judged = [_risks(size, weights, neighbouring, steps, grid, members, n_classes, rng) for _ in range(draws)]
     risk, null = (np.mean(parts, axis=0) for parts in zip(*judged, strict=True))
+    return _least_regret(risk, null, clips, travels, steps, members)
+
+
+def plain_settings(
+    n_columns: int,
+    n_records: int,
+    *,
+    mu: float,
+    neighbouring: Neighbouring,
+    steps: int,
+    rng: np.random.Generator,
+    n_classes: int | None = None,
+) -> TwinChoice:
+    """Choose clip and learning rate for descent in the columns themselves, on public facts alone.
+
+    Nothing is known of the spectrum, so the worst regret is taken over assumed ones, too. A twin of at most 500
+    columns with the trace D of the table keeps a record's length and the noise of its prediction, κDτ/(nμ): wide tables
+    are not shrunk, for the few directions that can be learnt there do not shrink with them.
+
+    Parameters are those of `twin_settings`, with the number of columns in the place of a spectrum.
+
+    >>> choice = plain_settings(20_000, 200, mu=0.5, neighbouring=Neighbouring.ZERO_OUT, steps=4,
+    ...                         rng=np.random.default_rng(0))
+    >>> choice.travel < 0.01
+    True
+    """
+    steps, columns = check_count("steps", steps), check_count("n_columns", n_columns)
+    n, mu = check_count("n_records", n_records), check_positive("mu", mu)
+    members = _PLAIN_MEMBERS if n_classes is None else _PLAIN_CLASS_MEMBERS
+    unit = n * mu / (neighbouring.sensitivity_factor * columns)
+    travels = [unit * share for share in _PLAIN_TRAVELS]
+    grid = np.array([(c, t) for c in _PLAIN_CLIPS for t in travels])
+    n_twin = min(n, _PLAIN_ROWS)
+    judged = []
+    for decay in _DECAYS:
+        shape = np.arange(1.0, min(columns, _PLAIN_COLUMNS) + 1) ** -decay
+        size = TwinSize(shape * (columns / shape.sum()), n_twin, mu * n / n_twin)
+        judged.append(_risks(size, np.ones(shape.size), neighbouring, steps, grid, members, n_classes, rng))
+    risk, null = (np.concatenate(parts, axis=-1) for parts in zip(*judged, strict=True))
+    return _least_regret(risk, null, _PLAIN_CLIPS, travels, steps, members * len(_DECAYS))
+
+
+def _least_regret(
+    risk: NDArray[np.float64],
+    null: NDArray[np.float64],
+    clips: Sequence[float],
+    travels: Sequence[float],
+    steps: int,
+    members: tuple[Member, ...],
+) -> TwinChoice:
+    """Choose among settings (clips × travels) by their risks for each member."""
     shaped = np.minimum(risk, 4 * max(null.max(), 1e-3)).reshape(len(clips), len(travels), len(members))
     padded = np.pad(shaped, ((0, 0), (1, 1), (0, 0)), mode="edge")
     smooth = (padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]) / 4
@@ -211,8 +276,25 @@ def _descents(
     return averaged
 
 
+def _risks(
+    size: TwinSize,
+    weights: NDArray[np.float64],
+    neighbouring: Neighbouring,
+    steps: int,
+    grid: NDArray[np.float64],
+    members: tuple[Member, ...],
+    n_classes: int | None,
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the risks for (settings, members), and that of θ = 0, of one draw of the twin."""
+    if n_classes is None:
+        return _regression_risks(size, weights, neighbouring, steps, grid, members, rng)
+    return _classification_risks(size, weights, neighbouring, steps, grid, members, n_classes, rng)
+
+
 def _regression_risks(
     size: TwinSize,
+    weights: NDArray[np.float64],
     neighbouring: Neighbouring,
     steps: int,
     grid: NDArray[np.float64],
@@ -221,7 +303,6 @@ def _regression_risks(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return E(xᵀθ − xᵀθ*)² for (settings, members), and for θ = 0."""
     spectrum, count = size.spectrum, len(members)
-    weights = _alignment_weights(spectrum)
     X = draw_rows(spectrum, size.n_records, tail=_ROW_TAIL, rng=rng)
     truth = np.stack([draw_coefficients(spectrum, weights, m, rng=rng) for m in members], axis=1)
     noise = np.stack([draw_label_noise(m, size.n_records, rng=rng) for m in members], axis=1)
@@ -234,6 +315,7 @@ def _regression_risks(
 
 def _classification_risks(
     size: TwinSize,
+    weights: NDArray[np.float64],
     neighbouring: Neighbouring,
     steps: int,
     grid: NDArray[np.float64],
@@ -247,7 +329,6 @@ def _classification_risks(
     """
     spectrum, count, k = size.spectrum, len(members), min(n_classes, 4)
     model = SoftmaxModel(k)
-    weights = _alignment_weights(spectrum)
     draws = [[draw_coefficients(spectrum, weights, m, rng=rng) for _ in range(k)] for m in members]
     truth = np.transpose(np.array(draws), (2, 0, 1))
 

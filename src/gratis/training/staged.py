@@ -1,4 +1,7 @@
-"""The staged private fit: standardise → second moments → descend, every share fixed before data is touched."""
+"""The staged private fit: standardise → second moments → descend, every share fixed before data is touched.
+
+Wide tables skip the second moments (`second_moments_pay`): D² numbers would cost more than they tell.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from gratis.mechanisms.location_scale import (
 )
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.second_moments import Preconditioner, release_second_moments, second_moment_event
+from gratis.numerics.available_memory import available_memory
 from gratis.specs.checks import check_count, check_positive
 from gratis.specs.errors import GratisError
 from gratis.specs.events import Composition, Event, FullBatchDescent, GaussianRelease
@@ -25,13 +29,28 @@ from gratis.specs.neighbouring import Neighbouring
 from gratis.training.full_batch import GeneralisedLinearModel, descend, descent_event
 from gratis.training.released_linear import ReleasedLinear
 
-__all__ = ["DescentSettings", "StagedFit", "StagedPlan", "fit_stages", "plan_stages"]
+__all__ = [
+    "DescentSettings",
+    "StagedFit",
+    "StagedPlan",
+    "check_memory",
+    "fit_stages",
+    "plan_stages",
+    "second_moments_pay",
+]
 
 _TARGET_SHARE = 0.35  # of what standardisation gets
 # So few records that little beyond the mean can be learnt: find the target's mean well, and move little.
 _SCARCE, _SCARCE_SHARES, _SCARCE_TARGET_SHARE = 0.02, (0.60, 0.10, 0.30), 0.70
 _SHARES = (0.33, 0.17, 0.50)  # of μ²: standardisation, second moments, descent
 _POOLED_SHARES = (0.20, 0.18, 0.62)  # columns cannot be told apart, so less is spent on asking
+
+
+# Chosen on synthetic problems (benchmarks/wide_tables.py synthetic; docs/results/wide.md): crowding κd/(nμ) above which
+# plain descent does better, and columns whose eigenvectors take a minute and a gigabyte.
+_CROWDED, _MOST_COLUMNS = 1.0, 4096
+_ROWS_AT_ONCE = 256
+_OVERHEAD = 300 * 10**6  # twins and chunks
 
 
 class DescentSettings(Protocol):
@@ -50,7 +69,7 @@ class StagedPlan:
     """All releases of a staged fit, from public facts alone; `event` can be reserved before the data is opened.
 
     `features` and `target` are None when that standardisation is public or not wanted; `second_moments` is None
-    for plain descent.
+    for plain descent, in the columns themselves.
     """
 
     n_records: int
@@ -70,12 +89,47 @@ class StagedPlan:
         return self.descent.steps
 
     @property
+    def memory(self) -> int:
+        """Bytes that the fit takes beyond the table it is given, from public sizes."""
+        width = self.n_columns + 1
+        rows = 3 * self.n_records * width  # a validated copy, standardised, and in the basis
+        moments = 8 * width**2 if self.second_moments is not None else 0  # sums, noise, eigenvectors, workspace
+        columns = width * (1024 + 16 * self.outputs)  # histograms of the columns, iterates and their noise
+        return 8 * (rows + moments + columns) + _OVERHEAD
+
+    @property
     def event(self) -> Composition:
         """The whole fit as one event."""
         events: list[Event] = [plan.event for plan in (self.features, self.target) if plan is not None]
         if self.second_moments is not None:
             events.append(self.second_moments)
         return Composition((*events, self.descent))
+
+
+def second_moments_pay(n_records: int, n_columns: int, *, mu: float, neighbouring: Neighbouring) -> bool:
+    """Say, from public facts, whether a second-moment matrix of d columns is worth its share of the budget.
+
+    Its noise has spectral norm ≍ κd^{3/2}/(nμ) against a trace of d, so only directions with a share ≫ κ√d/(nμ) of the
+    variance are seen. Plain descent needs no basis to learn directions with a share ≫ κ/(nμ); what it lacks is the
+    equal treatment of weaker ones, which the noise drowns where crowding κd/(nμ) is above one.
+
+    >>> second_moments_pay(2000, 100, mu=0.3, neighbouring=Neighbouring.REPLACE_ONE)
+    True
+    >>> second_moments_pay(2000, 20_000, mu=0.3, neighbouring=Neighbouring.REPLACE_ONE)
+    False
+    """
+    crowding = neighbouring.sensitivity_factor * n_columns / (n_records * mu)
+    return n_columns <= _MOST_COLUMNS and crowding <= _CROWDED
+
+
+def check_memory(plan: StagedPlan) -> None:
+    """Refuse a fit that cannot fit: a process that is killed halfway has spent its budget for nothing."""
+    available = available_memory()
+    if available is not None and plan.memory > available:
+        raise GratisError(
+            f"{plan.n_records} rows of {plan.n_columns} columns need about {plan.memory / 1e9:.1f} GB to train on and "
+            f"{max(available, 0) / 1e9:.1f} GB of memory are available: nothing was spent"
+        )
 
 
 def plan_stages(
@@ -87,12 +141,13 @@ def plan_stages(
     outputs: int = 1,
     regression: bool = True,
     standardise: bool = True,
-    precondition: bool = True,
+    precondition: bool | None = None,
     steps: int = 64,
 ) -> StagedPlan:
     """Split `mu` over the stages (squares add up) and fix every release.
 
-    Shares of a stage that is left out go to the others in proportion.
+    Shares of a stage that is left out go to the others in proportion. Second moments are left out where they do not
+    pay, unless `precondition` says otherwise.
 
     >>> plan = plan_stages(1000, 5, mu=0.3, neighbouring=Neighbouring.ZERO_OUT)
     >>> [leaf.label.split(":")[0] for leaf in plan.event.leaves()][::4]
@@ -100,6 +155,8 @@ def plan_stages(
     """
     n, columns = check_count("n_records", n_records), check_count("n_columns", n_columns)
     mu = check_positive("mu", mu)
+    if precondition is None:
+        precondition = second_moments_pay(n, columns, mu=mu, neighbouring=neighbouring)
     scarce = regression and standardise and neighbouring.sensitivity_factor / (n * mu) > _SCARCE
     target_share = (_SCARCE_TARGET_SHARE if scarce else _TARGET_SHARE) if regression else 0.0
 
@@ -191,7 +248,10 @@ def fit_stages(
         target = release_location_scale(answers, plan.target, noise=noise)
     features = replace(features or Standardiser.identity(plan.n_columns), impute=impute)
     target = target or Standardiser.identity(1)
-    Z = np.column_stack([features.transform(rows), np.ones(len(rows))])
+    Z = np.ones((plan.n_records, plan.n_columns + 1))
+    for start in range(0, len(rows), _ROWS_AT_ONCE):  # a row's map sees that row alone, so a chunk at a time will do
+        chunk = slice(start, start + _ROWS_AT_ONCE)
+        Z[chunk, :-1] = features.transform(rows[chunk])
     t = target.transform(answers)[:, 0]
     # Where features are filled, a record without a target would still count as one at the centre.
     Z[~np.isfinite(t)] = np.nan
@@ -200,8 +260,9 @@ def fit_stages(
     else:
         moved = Preconditioner.identity(plan.n_columns + 1)
     settings = choose(moved.spectrum, plan)
+    Z = moved.transform(Z)
     run = descend(
-        moved.transform(Z),
+        Z,
         t,
         model,
         steps=plan.steps,
