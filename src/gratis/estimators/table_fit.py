@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from gratis.data.encoding import Column, EncodedRows, Kind, TableSchema, distinct_values
+from gratis.data.encoding import Column, EncodedRows, Kind, TableSchema, can_be_target, distinct_values
 from gratis.data.tables import CSVTable, Table, open_table
 from gratis.estimators.evaluation import DISJOINT, HeldOutScore, evaluate_privately, evaluation_event
 from gratis.estimators.model_choice import (
@@ -285,6 +285,8 @@ def _target(
 ) -> tuple[Column, str, tuple[str, ...]]:
     """Return how the target is read, the task, and what that assumes."""
     kind = table.types[name]
+    if not can_be_target(kind):
+        raise GratisError(f"the target {name!r} holds values of the type {kind}; turn them into numbers or text first")
     numeric = any(test(kind) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
     if classes is None and declared is not None and declared.levels is not None:
         classes = declared.levels
