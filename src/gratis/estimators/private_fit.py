@@ -60,8 +60,8 @@ class PrivateFit:
     """Mixin with the parameters that every private estimator shares.
 
     epsilon, delta : the budget, under `neighbouring` ("replace-one" or "zero-out").
-    ledger, dataset : path of a ledger file and the name of the data set's budget in it; the run is reserved there
-        before the data is touched.
+    ledger, dataset : a ledger (the path of its file, or opened) and the name of the data set's budget in it; the run is
+        reserved there before the data is touched.
     on_invalid : "raise" refuses missing features; "impute" puts the released or public centre of the column there.
     noise_seed : refused unless `insecure_reproducible=True`; the certificate then says that nothing is protected.
     """
@@ -69,7 +69,7 @@ class PrivateFit:
     epsilon: float
     delta: float
     neighbouring: str
-    ledger: str | None
+    ledger: str | Ledger | None
     dataset: str | None
     on_invalid: str
     noise_seed: int | None
@@ -84,7 +84,7 @@ class PrivateFit:
     def _ledger(self) -> Ledger | None:
         if (self.ledger is None) != (self.dataset is None):
             raise GratisError("give both ledger (a file) and dataset (the name of its budget), or neither")
-        return None if self.ledger is None else Ledger.open(self.ledger)
+        return self.ledger if self.ledger is None or isinstance(self.ledger, Ledger) else Ledger.open(self.ledger)
 
     def _validated(self, X: ArrayLike, y: ArrayLike, **choices: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
         """Check rows and targets before anything is spent; with on_invalid="impute" features may be missing."""
