@@ -77,7 +77,8 @@ def gdp_mu_lower_bound(*, epsilon: float, delta: float) -> float:
     >>> f"{gdp_mu_lower_bound(epsilon=4.0, delta=5e-4):.5f}"
     '1.15534'
     """
-    epsilon = check_non_negative("epsilon", epsilon)
+    # Beyond, sums of ε would overflow and the search never end; a smaller ε is the safe side.
+    epsilon = min(check_non_negative("epsilon", epsilon), 1e300)
     delta = check_delta(delta)
     target = _log_lower(delta)
 

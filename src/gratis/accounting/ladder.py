@@ -105,6 +105,6 @@ def noise_for_composition(*, epsilon: float, delta: float, steps: list[int]) -> 
         for rule, needed in RULES.items():
             try:
                 rows.append(LadderRow(count, rule, needed(epsilon, delta, count)))
-            except GratisError:
+            except (GratisError, OverflowError):
                 rows.append(LadderRow(count, rule, math.inf))
     return rows

@@ -19,6 +19,7 @@ Progress = Callable[[Iterable[Any]], Iterable[Any]]
 
 # Portions of the work: small enough for a progress line, large enough that passing them costs nothing.
 _PORTIONS = 50
+_MOST_WORKERS = 1000
 # Beyond this many parameters a covariance costs more than the runs, and the difference of means has to do.
 _LARGEST_COVARIANCE = 1000
 
@@ -36,8 +37,8 @@ def run_trainings(
     [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]
     """
     runs = check_count("runs", runs)
-    if isinstance(workers, bool) or not isinstance(workers, int) or not (workers == -1 or workers >= 1):
-        raise GratisError(f"workers must be a positive number of processes, or -1 for all cores, got {workers!r}")
+    if isinstance(workers, bool) or not isinstance(workers, int) or not (workers == -1 or 1 <= workers <= _MOST_WORKERS):
+        raise GratisError(f"workers must be 1 to {_MOST_WORKERS} processes, or -1 for all cores, got {workers!r}")
     portions = [range(runs)[k::_PORTIONS] for k in range(min(_PORTIONS, runs))]
 
     def run(portion: range) -> list[Array]:

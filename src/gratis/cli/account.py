@@ -32,7 +32,7 @@ def epsilon(
 
     relation = Neighbouring.parse(neighbouring)
     value = gdp_epsilon_upper_bound(mu=mu, delta=delta)
-    weaker = zcdp_epsilon_upper_bound(rho=mu**2 / 2, delta=delta)
+    weaker = zcdp_epsilon_upper_bound(rho=mu * mu / 2, delta=delta)
     emit(
         {
             "epsilon": value,

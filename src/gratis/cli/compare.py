@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from gratis.cli.output import JSON_OPTION, emit, table
+from gratis.cli.output import JSON_OPTION, emit, messages, table
 from gratis.specs.errors import GratisError
 
 __all__ = ["compare"]
@@ -27,8 +27,6 @@ def compare(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Predict R² or accuracy of every model at every budget; nothing is trained on the data or spent."""
-    from rich.console import Console
-
     from gratis.estimators.model_choice import choose_model
     from gratis.estimators.table_fit import table_sizes
     from gratis.specs.budget import Budget
@@ -47,7 +45,7 @@ def compare(
     if n is None or d is None:
         raise GratisError("give a file and its --target, or the sizes --n and --d")
     rows, data = [], []
-    with Console(stderr=True, quiet=as_json).status("training every model on synthetic problems of this size"):
+    with messages(quiet=as_json).status("training every model on synthetic problems of this size"):
         for budget in budgets:
             found = choose_model(n, d, budget, n_classes=classes)
             for name, prediction in found.predictions.items():

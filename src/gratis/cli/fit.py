@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import time
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from gratis.cli.output import JSON_OPTION, emit, table
+from gratis.cli.interruption import Interrupted
+from gratis.cli.output import JSON_OPTION, emit, messages, table
 from gratis.specs.errors import BudgetExceededError, GratisError
 
 __all__ = ["fit"]
 
-_MARK = "unfinished.json"
-_AUDIT_RUNS = 1000
 _FACTORS = {"random-features": (0.5, 1.0, 2.0)}  # planning these takes longer
 _ALL_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
@@ -42,20 +40,20 @@ def fit(
     output: Path = typer.Option(Path("gratis-fit"), help="Folder for model.gratis, certificate.json, report.html."),
     force: bool = typer.Option(False, "--force", help="Overwrite a model that is there already."),
     memory: float = typer.Option(4.0, help="Gigabytes; a larger fit is done in one pass over the file."),
-    audit: bool = typer.Option(True, help="For linear and logistic: attack the descent on worst-case neighbours."),
+    force_delta: bool = typer.Option(False, "--force-delta", help="Accept a delta of one over the rows and more."),
+    audit: bool = typer.Option(True, help="Audit the training after the model is saved."),
+    report: bool = typer.Option(True, help="Write the report, with predictions for other budgets."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Stop after the plan: nothing is spent or written."),
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Plan, ask the ledger, train with a guarantee, and write model, certificate and report."""
-    from rich.console import Console
-
     from gratis.accounting import verify_certificate
-    from gratis.estimators.model_file import save_model
+    from gratis.estimators.model_folder import ModelFolder
     from gratis.estimators.table_fit import plan_table_fit
     from gratis.specs.budget import Budget
     from gratis.specs.neighbouring import Neighbouring
 
-    console = Console(stderr=True, quiet=as_json)
+    console = messages(quiet=as_json)
     asked = Budget(epsilon=epsilon, delta=delta, neighbouring=Neighbouring.parse(neighbouring))
     given = {"features": features, "n_features": n_features}
     options = {key: value for key, value in given.items() if value is not None}
@@ -65,7 +63,7 @@ def fit(
         job = plan_table_fit(
             file, target, asked, model=model, task=task, classes=_listed(classes), schema=schema,
             ignore=_listed(ignore) or (), hash_buckets=hash_buckets, held_out=hold_out, memory_bytes=1e9 * memory,
-            options=options,
+            options=options, any_delta=force_delta,
         )  # fmt: skip
     plan = _plan(job)
     for sentence in plan["words"]:
@@ -75,58 +73,127 @@ def fit(
     if dry_run:
         emit({"plan": plan, "spent": False}, as_json=as_json, text="dry run: nothing was read for training or spent")
         return
-    _check_ledger(ledger, budget, console)
-    _prepare(output, force, console)
+    books = _open_ledger(ledger, budget, console)
+    folder = ModelFolder(output)
+    for sentence in folder.prepare(force=force):
+        console.print(sentence, highlight=False, soft_wrap=True)
     with console.status("checking that every cell can be read"):
         job.check()
-    mark = output / _MARK
-    earlier = mark.read_bytes() if mark.exists() else None
-    mark.write_text(json.dumps({"budget": asked.describe(), "file": file.name, "ledger": budget, "time": time.ctime()}))
-    try:
+    with _Run(folder, asked, books, budget, file.name) as run:
         with console.status("training"):
-            done = job.run(ledger=None if ledger is None else str(ledger), dataset=budget, progress=not as_json)
-    except BudgetExceededError:  # the ledger refused to reserve: nothing was spent
-        _restore(mark, earlier)
-        raise
-    context, certificate = done.context, done.estimator.certificate_
-    problems = verify_certificate(certificate)
-    with console.status("predicting other budgets"):
-        context["curve"] = _curve(job)
-    if audit:
-        with console.status("attacking the training on worst-case neighbours"):
-            context["audit"] = _audited(done.estimator)
-    staging = output / f".partial-{os.getpid()}"
-    staging.mkdir()
-    try:
-        from gratis.cli.model_report import report_content, write_report
-
-        save_model(staging / "model.gratis", done.estimator, context)
-        certificate.write(staging / "certificate.json")
-        if done.score is not None:
-            done.score.certificate.write(staging / "evaluation-certificate.json")
-        write_report(report_content(done.estimator, context), staging / "report.html")
-        for path in sorted(staging.iterdir()):
-            os.replace(path, output / path.name)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    mark.unlink(missing_ok=True)
-    emit(
-        {
-            "plan": plan,
-            "spent": True,
-            "model": str(output / "model.gratis"),
-            "certificate": str(output / "certificate.json"),
-            "report": str(output / "report.html"),
-            "guarantee": certificate.guarantee | {"neighbouring": str(certificate.neighbouring)},
-            "certificate_verifies": not problems,
-            "held_out_score": context["held_out_score"],
-            "audit": context.get("audit"),
-        },
-        as_json=as_json,
-        text=_last_words(output, certificate, context, job.held_out, problems),
-    )
+            done = job.run(ledger=books, dataset=budget, begin=run.begin, save=run.save, progress=not as_json)
+        context, certificate = done.context, done.estimator.certificate_
+        if context["changed"]:
+            run.notes.append("The file changed while it was read: the release is spent and stands, for what was read.")
+        problems = verify_certificate(certificate)
+        if report:
+            with console.status("predicting other budgets"):
+                run.add("the prediction for other budgets", lambda: context.update(curve=_curve(job)))
+        if audit:
+            with console.status("auditing the training"):
+                run.add("the audit", lambda: context.update(audit=_audit(done.estimator)))
+        # Once more, with what the report shows and with the ledger's answer in the certificate.
+        run.add("what the report shows, from the model file", lambda: run.save(done))
+        if report:
+            run.add("the report", lambda: _write_report(folder.report, done.estimator, context))
+        for sentence in run.notes:
+            console.print(sentence, highlight=False, soft_wrap=True)
+        emit(
+            {
+                "plan": plan,
+                "spent": True,
+                "model": str(folder.model),
+                "certificate": str(folder.certificate),
+                "report": str(folder.report) if folder.report.exists() else None,
+                "guarantee": certificate.guarantee | {"neighbouring": str(certificate.neighbouring)},
+                "certificate_verifies": not problems,
+                "held_out_score": context["held_out_score"],
+                "audit": context.get("audit"),
+                "notes": run.notes,
+            },
+            as_json=as_json,
+            text=_last_words(folder, certificate, context, problems),
+        )
     if problems or (context.get("audit") or {}).get("alarm"):
         raise typer.Exit(3)
+
+
+class _Run:
+    """How far a fit has come. Whatever stops it, the last sentence says what was spent and where the model is."""
+
+    def __init__(self, folder: Any, asked: Any, ledger: Any, dataset: str | None, file: str) -> None:
+        self.notes: list[str] = []
+        self._folder, self._asked, self._ledger, self._dataset, self._file = folder, asked, ledger, dataset, file
+        self._begun = False
+
+    def __enter__(self) -> _Run:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
+        if error is None:
+            return
+        words = self._words()
+        if self._begun and not self._spent():
+            self._folder.refused()
+        if isinstance(error, BudgetExceededError) and not self._spent():
+            return  # its message says that nothing was reserved
+        if isinstance(error, (Interrupted, GratisError)):
+            error.args = (f"{error}; {words}",)
+        elif isinstance(error, (OSError, MemoryError)):
+            reason = getattr(error, "strerror", None) or str(error) or "there is not enough memory"
+            raise GratisError(f"{reason}; {words}")
+        else:  # a fault of the program: its traceback follows
+            typer.echo(f"gratis: {words}", err=True)
+
+    def begin(self) -> None:
+        """Mark in the folder that a training is under way."""
+        self._begun = True
+        self._folder.begin(budget=self._asked.describe(), file=self._file, ledger=self._dataset)
+
+    def save(self, done: Any) -> None:
+        """Put the pair on the disk; where it finds no room there, on another one."""
+        from gratis.estimators.model_folder import ModelFolder
+
+        parts = done.estimator, done.context, None if done.score is None else done.score.certificate
+        try:
+            self._folder.save(*parts)
+        except GratisError:
+            if self._folder.whole is None:
+                with suppress(GratisError, OSError):
+                    refuge = ModelFolder(tempfile.mkdtemp(prefix="gratis-"))
+                    refuge.save(*parts)
+                    self._folder.whole = refuge.whole
+            raise
+
+    def add(self, what: str, work: Callable[[], Any]) -> None:
+        """Try what is no part of the release: it may fail, and the model stands."""
+        try:
+            work()
+        except Exception as error:  # of whatever kind
+            self.notes.append(f"Left out: {what} ({error}).")
+
+    def _spent(self) -> bool:
+        return self._begun if self._ledger is None else bool(self._ledger.reservations)
+
+    def _words(self) -> str:
+        if not self._spent():
+            return "nothing was spent"
+        spent = f"{self._asked.describe()} is spent{self._left()}"
+        if self._folder.whole is not None:
+            return f"the model is saved in {str(self._folder.whole)!r}, and {spent}"
+        return f"{spent}, and there is no model" if self._ledger else f"if the training had begun, {spent}: no model"
+
+    def _left(self) -> str:
+        if self._ledger is None:
+            return " (no ledger counts it)"
+        try:
+            status = self._ledger.status(self._dataset)
+        except GratisError:
+            return ""
+        left = (
+            "" if status.remaining_mu is None else f" (mu {status.remaining_mu:.4g} of {status.total_mu:.4g} is left)"
+        )
+        return f" of the budget {self._dataset!r}{left}"
 
 
 def _listed(text: str | None) -> list[str] | None:
@@ -160,14 +227,15 @@ def _candidates(choice: Any) -> str:
     return table(["model", "straight truth", "curved truth"], rows)
 
 
-def _check_ledger(ledger: Path | None, budget: str | None, console: Any) -> None:
-    from gratis.ledger import Ledger
+def _open_ledger(ledger: Path | None, budget: str | None, console: Any) -> Any:
+    from gratis.estimators.settlement import LateLedger
 
     if (ledger is None) != (budget is None):
         raise GratisError("give both --ledger (a file) and --budget (a name in it), or neither")
     if ledger is None or budget is None:
-        return
-    lost = Ledger.open(ledger).status(budget).never_committed
+        return None
+    opened = LateLedger.open(ledger)
+    lost = opened.status(budget).never_committed
     if lost:
         console.print(
             f"{len(lost)} earlier run(s) reserved from {budget!r} and never finished (killed or failed): what they "
@@ -175,39 +243,7 @@ def _check_ledger(ledger: Path | None, budget: str | None, console: Any) -> None
             highlight=False,
             soft_wrap=True,
         )
-
-
-def _prepare(output: Path, force: bool, console: Any) -> None:
-    """Find out before anything is spent that the results can be written."""
-    output.mkdir(parents=True, exist_ok=True)
-    probe = output / f".probe-{os.getpid()}"
-    probe.write_bytes(b"")
-    probe.unlink()
-    if (output / "model.gratis").exists() and not force:
-        raise GratisError(f"there is a model in {str(output)!r} already; choose another --output, or pass --force")
-    mark = output / _MARK
-    if mark.exists():
-        try:
-            last = json.loads(mark.read_text())
-            words = f"of {last['time']} on {last['file']!r} ({last['budget']})"
-        except (ValueError, KeyError, TypeError):
-            words = "in this folder"
-        console.print(
-            f"The last run {words} was stopped before it ended and left no model: if it had begun to train, its budget "
-            "is spent; count it, or keep a ledger, which does.",
-            highlight=False,
-            soft_wrap=True,
-        )
-    for left in output.glob(".partial-*"):
-        shutil.rmtree(left, ignore_errors=True)
-
-
-def _restore(mark: Path, earlier: bytes | None) -> None:
-    """Leave the mark of a run that was stopped before this one, and none of this one."""
-    if earlier is None:
-        mark.unlink(missing_ok=True)
-    else:
-        mark.write_bytes(earlier)
+    return opened
 
 
 def _curve(job: Any) -> list[dict[str, float]]:
@@ -226,30 +262,24 @@ def _curve(job: Any) -> list[dict[str, float]]:
     return points
 
 
-def _audited(estimator: Any) -> dict[str, Any] | None:
-    from gratis.cli.worst_case import audit_full_batch
-    from gratis.specs.events import Composition, FullBatchDescent
-
-    event = estimator.plan_.event
-    leaves = event.leaves() if isinstance(event, Composition) else (event,)
-    # Features and networks have trainers of their own, and a pass its own audit: `gratis audit` runs those.
-    if not hasattr(estimator, "fit_") or not any(isinstance(leaf, FullBatchDescent) for leaf in leaves):
-        return None
-    found = audit_full_batch(estimator.plan_, runs=_AUDIT_RUNS, delta=estimator.delta)
-    return {
-        **found.to_json(),
-        "words": f"{found.mu.samples} trainings of the descent stage on two worst-case neighbours, the best test known "
-        "for them, and exact binomial confidence bounds.",
-    }
+def _audit(estimator: Any) -> dict[str, Any] | None:
+    """What the report shows of an audit of this training, or None where there is none. The model is saved already."""
+    return None
 
 
-def _last_words(output: Path, certificate: Any, context: dict[str, Any], held_out: float, problems: list[str]) -> str:
+def _write_report(path: Path, estimator: Any, context: dict[str, Any]) -> None:
+    from gratis.cli.model_report import report_content, write_report
+
+    write_report(report_content(estimator, context), path)
+
+
+def _last_words(folder: Any, certificate: Any, context: dict[str, Any], problems: list[str]) -> str:
     guarantee = certificate.guarantee
     if problems:
         return f"the certificate DOES NOT verify: {problems[0]}"
     lines = [
         f"proved: ({guarantee['epsilon']:.4g}, {guarantee['delta']:g})-DP under {certificate.neighbouring}, "
-        f"certificate verified: {output / 'certificate.json'}"
+        f"certificate verified: {folder.certificate}"
     ]
     score = context["held_out_score"]
     if score:
@@ -258,9 +288,10 @@ def _last_words(output: Path, certificate: Any, context: dict[str, Any], held_ou
             f"{name} on {score['samples']} held-out rows, released privately: {score['value']:.3f} "
             f"({score['low']:.3f} to {score['high']:.3f})"
         )
-    elif held_out:
-        lines.append("no score: the ledger had no room left for a release on the held-out rows")
+    elif context["no_score"]:
+        lines.append(f"no score: {context['no_score']}")
     if context.get("audit"):
         lines.append(f"audit: {context['audit']['verdict']}")
-    lines.append(f"Open {output / 'report.html'} next; then: gratis predict {output / 'model.gratis'} FILE")
+    opened = f"Open {folder.report} next; then" if folder.report.exists() else "Next"
+    lines.append(f"{opened}: gratis predict {folder.model} FILE")
     return "\n".join(lines)

@@ -66,7 +66,7 @@ def report_content(estimator: Any, context: dict[str, Any]) -> ReportContent:
         numbers=numbers,
         reasons=[*context.get("words", ()), *context.get("reasons", ())],
         alternatives=_alternatives(context, measure),
-        scores=_scores(predicted, score, measure, bool(context.get("held_out"))),
+        scores=_scores(predicted, score, measure, context.get("no_score")),
         audit=context.get("audit"),
         figures=figures,
     )
@@ -84,7 +84,7 @@ def _alternatives(context: dict[str, Any], measure: str) -> list[dict[str, Any]]
     ]
 
 
-def _scores(predicted: Any, score: Any, measure: str, held_out: bool) -> list[tuple[str, str, str]]:
+def _scores(predicted: Any, score: Any, measure: str, no_score: str | None) -> list[tuple[str, str, str]]:
     rows = []
     if predicted:
         span = f"{predicted['value']:.3f} ({predicted['low']:.3f} to {predicted['high']:.3f})"
@@ -93,7 +93,6 @@ def _scores(predicted: Any, score: Any, measure: str, held_out: bool) -> list[tu
         span = f"{score['value']:.3f} ({score['low']:.3f} to {score['high']:.3f})"
         rows.append((f"{measure}, measured", span, f"private release on {score['samples']} held-out rows"))
     else:
-        why = "the ledger had no room for it" if held_out else "no rows were held out (see --hold-out)"
-        rows.append((f"{measure}, measured", "absent", why))
+        rows.append((f"{measure}, measured", "absent", no_score or "no rows were held out (see --hold-out)"))
     rows.append(("score on the training rows", "absent", "never computed: it would be a release nobody paid for"))
     return rows

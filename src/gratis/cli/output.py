@@ -3,21 +3,54 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
 
 from gratis.specs.certificates import plain
+from gratis.specs.errors import GratisError
 
-__all__ = ["JSON_OPTION", "emit", "table"]
+__all__ = ["JSON_OPTION", "echo", "emit", "messages", "refuse_overwriting", "table"]
 
 JSON_OPTION = typer.Option(False, "--json", help="Print one JSON object instead of text.")
 
 
 def emit(data: Mapping[str, Any], *, as_json: bool, text: str) -> None:
     """Print data as strict JSON, or the text written for people."""
-    typer.echo(json.dumps(plain(data), indent=2, allow_nan=False) if as_json else text)
+    echo(json.dumps(plain(data), indent=2, allow_nan=False) if as_json else text)
+
+
+def echo(text: str, *, nl: bool = True) -> bool:
+    """Print to the standard output; return False if its reader (`| head`) has gone, which is no failure of ours."""
+    try:
+        typer.echo(text, nl=nl)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
+
+
+def messages(*, quiet: bool = False) -> Any:
+    """Return the console for people, on the standard error; that nobody reads it stops no run."""
+    from rich.console import Console
+
+    class Messages(Console):
+        def on_broken_pipe(self) -> None:
+            self.quiet = True
+
+    return Messages(stderr=True, quiet=quiet)
+
+
+def refuse_overwriting(output: Path | None, *inputs: Path) -> None:
+    """Refuse an output that is one of the files that are read, under whatever name."""
+    for path in inputs:
+        if output is not None and output.exists() and path.exists() and output.samefile(path):
+            raise GratisError(f"the output {str(output)!r} is the file that is read; choose another name")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from gratis.cli import plan_network
-from gratis.cli.output import JSON_OPTION, emit, table
+from gratis.cli.output import JSON_OPTION, emit, messages, table
 from gratis.specs.errors import GratisError
 
 __all__ = ["app"]
@@ -104,15 +104,13 @@ def random_features(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Choose clip norm, steps, rate and noise of random-features regression, and predict its test loss."""
-    from rich.console import Console
-
     from gratis.accounting import describe_guarantee
     from gratis.planner.random_features import plan_random_features
     from gratis.specs.budget import Budget
     from gratis.specs.neighbouring import Neighbouring
 
     budget = Budget(epsilon=epsilon, delta=delta, neighbouring=Neighbouring.parse(neighbouring))
-    with Console(stderr=True, quiet=as_json).status("training twins of this size"):
+    with messages(quiet=as_json).status("training twins of this size"):
         plan = plan_random_features(n, d, p, budget, activation=activation)
     details, settings = plan.prediction.details, plan.settings
     rows = [

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from gratis.cli.output import JSON_OPTION, emit
+from gratis.cli.output import JSON_OPTION, echo, emit, refuse_overwriting
 from gratis.specs.errors import GratisError
 
 __all__ = ["predict"]
@@ -41,6 +41,7 @@ def predict(
         raise GratisError("probabilities exist for classes only, and this model predicts a number")
     if output is not None and output.suffix not in (".csv", ".parquet"):
         raise GratisError(f"the output must be a .csv or .parquet file, got {output.name!r}")
+    refuse_overwriting(output, file, model)
     table = open_table(file)
     schema.check_types(table)
     names = [column.name for column in schema.used]
@@ -59,8 +60,8 @@ def predict(
             sink = pa.BufferOutputStream()
             pa.csv.write_csv(found, sink, pa.csv.WriteOptions(include_header=text is None))
             text = sink.getvalue().to_pybytes().decode()
-            if not as_json:
-                typer.echo(text, nl=False)
+            if not as_json and not echo(text, nl=False):
+                return
         emit({"rows": rows, "output": None}, as_json=True, text="") if as_json else None
         return
     partial = output.with_name(output.name + ".partial")

@@ -10,6 +10,7 @@ import typer
 from gratis.cli import account, audit, certificate, lab, ledger, papers, plan, quickstart
 from gratis.cli.compare import compare
 from gratis.cli.fit import fit
+from gratis.cli.interruption import Interrupted, interruptible
 from gratis.cli.predict import predict
 from gratis.cli.report import report
 from gratis.cli.schema import schema
@@ -51,14 +52,18 @@ def _root(
 def run(arguments: list[str]) -> int:
     """Run the program on arguments; return its exit code."""
     try:
-        code = app(args=arguments, prog_name="gratis", standalone_mode=False)
+        with interruptible():
+            code = app(args=arguments, prog_name="gratis", standalone_mode=False)
+            sys.stdout.flush()
     except GratisError as error:
         return _fail(str(error))
-    except BrokenPipeError:  # the reader of our output went away: nothing is wrong
+    except Interrupted as stop:
+        return _fail(str(stop), code=stop.code)
+    except typer.Abort:
+        return _fail("interrupted", code=130)
+    except (BrokenPipeError, SystemExit):  # the reader of our output went away: typer would have it an error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted", code=130)
     except OSError as error:
         return _fail(f"cannot use {error.filename!r}: {error.strerror}" if error.filename else str(error))
     except Exception as error:  # typer's own errors differ in type between its versions

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from gratis.cli.output import JSON_OPTION, emit
+from gratis.cli.output import JSON_OPTION, emit, messages
 from gratis.specs.checks import check_count
 
 __all__ = ["quickstart"]
@@ -21,7 +21,6 @@ def quickstart(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Train a certified private model on the diabetes data and write a report; takes less than two minutes."""
-    from rich.console import Console
     from sklearn.datasets import load_diabetes
     from sklearn.linear_model import LinearRegression
     from sklearn.model_selection import train_test_split
@@ -33,7 +32,7 @@ def quickstart(
     from gratis.ledger import Ledger
     from gratis.specs.budget import Budget
 
-    console = Console(stderr=True, quiet=as_json)
+    console = messages(quiet=as_json)
     budget = Budget(epsilon=epsilon, delta=delta)
     check_count("audit-runs", audit_runs, minimum=50)
     X, y = load_diabetes(return_X_y=True)

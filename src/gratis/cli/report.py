@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from gratis.cli.output import JSON_OPTION, emit
+from gratis.cli.output import JSON_OPTION, emit, refuse_overwriting
 
 __all__ = ["report"]
 
@@ -21,6 +21,7 @@ def report(
     from gratis.cli.model_report import report_content, write_report
     from gratis.estimators.model_file import load_model
 
+    refuse_overwriting(output, model)
     saved = load_model(model)
     problems = verify_certificate(saved.estimator.certificate_)
     written = write_report(report_content(saved.estimator, saved.context), output)

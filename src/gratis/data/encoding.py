@@ -18,11 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from gratis.data.tables import CSVTable, Table, numbers, unreadable
+from gratis.data.tables import CSVTable, Table, numbers, numbers_side_by_side, unreadable
+from gratis.specs.checks import check_finite
 from gratis.specs.errors import GratisError
 from gratis.specs.strict_json import read_json
 
-__all__ = ["Column", "EncodedRows", "Kind", "TableSchema", "distinct_values", "held_out_rows"]
+__all__ = ["Column", "EncodedRows", "Kind", "TableSchema", "can_be_target", "distinct_values", "held_out_rows"]
 
 Array = NDArray[np.float64]
 _NUMBERS_AT_ONCE = 2**19
@@ -73,13 +74,15 @@ class Column:
     def encode(self, cells: Any) -> Array:
         """Return (rows, width): numbers, or one 1 a row; unknown or missing categories are all zero."""
         if self.kind is Kind.NUMERIC:
-            values = numbers(cells).astype(np.float64, copy=False)
-            filled = values if self.missing is None else np.where(np.isfinite(values), values, self.missing)
-            return np.asarray(filled)[:, None]
+            return self.filled(numbers(cells).astype(np.float64, copy=False)[:, None])
         if self.kind is Kind.BOOLEAN:
             return self._truth(cells)[:, None]
         place, width = self.positions(cells), len(self.names)
         return np.asarray(place[:, None] == np.arange(width), dtype=np.float64)
+
+    def filled(self, values: Array) -> Array:
+        """Return numbers with the public one where they are missing."""
+        return values if self.missing is None else np.where(np.isfinite(values), values, self.missing)
 
     def positions(self, cells: Any) -> NDArray[np.int64]:
         """Return the level's or bucket's number, −1 where there is none."""
@@ -139,14 +142,14 @@ class Column:
             raise GratisError(f"the levels of {name!r} must be a list")
         if buckets is not None and (isinstance(buckets, bool) or not isinstance(buckets, int)):
             raise GratisError(f"the buckets of {name!r} must be a whole number")
-        if missing is not None and (isinstance(missing, bool) or not isinstance(missing, (int, float))):
-            raise GratisError(f"the value for missing entries of {name!r} must be a number")
+        if missing is not None:
+            missing = check_finite(f"the value for missing entries of {name!r}", missing)
         return cls(
             name=name,
             kind=Kind(data["kind"]),
             levels=None if levels is None else tuple(map(str, levels)),
             buckets=buckets,
-            missing=None if missing is None else float(missing),
+            missing=missing,
         )
 
 
@@ -174,7 +177,23 @@ class TableSchema:
 
     def matrix(self, batch: Any) -> Array:
         """Encode a record batch that has all used columns."""
-        return np.hstack([column.encode(batch.column(column.name)) for column in self.used])
+        cells, place = _cells(batch), 0
+        X = np.empty((batch.num_rows, len(self.names)))
+        numeric: dict[int, Column] = {}
+        for column in self.used:
+            if column.kind is Kind.NUMERIC:
+                numeric[place] = column
+                place += 1
+            else:
+                found = column.encode(cells[column.name])
+                X[:, place : place + found.shape[1]] = found
+                place += found.shape[1]
+        if numeric:
+            X[:, list(numeric)] = numbers_side_by_side([cells[column.name] for column in numeric.values()])
+        for place, column in numeric.items():
+            if column.missing is not None:
+                X[:, place] = column.filled(X[:, place])
+        return X
 
     def column(self, name: str) -> Column | None:
         """Look a column up."""
@@ -210,14 +229,13 @@ class TableSchema:
         for name in (*ignored, *(c.name for c in (declared.columns if declared else ()))):
             if name not in table.types:
                 raise GratisError(f"there is no column {name!r} in {table.path.name!r}")
-        columns = []
-        for name, kind in table.types.items():
-            if name == target:
-                continue
-            column = declared.column(name) if declared else None
-            if name in ignored:
-                column = Column(name=name, kind=Kind.IGNORED)
-            columns.append(column or Column.of_type(name, kind, buckets))
+        known = {column.name: column for column in (declared.columns if declared else ())}
+        known |= {name: Column(name=name, kind=Kind.IGNORED) for name in ignored}
+        columns = [
+            known.get(name) or Column.of_type(name, kind, buckets)
+            for name, kind in table.types.items()
+            if name != target
+        ]
         return cls(tuple(columns))
 
     def check_types(self, table: Table) -> None:
@@ -288,17 +306,23 @@ class EncodedRows:
         seen = 0
         for batch in self._read():
             seen += batch.num_rows
-            for column in self._schema.used:
-                if column.kind is Kind.NUMERIC and unreadable(batch.column(column.name)):
-                    raise GratisError(
-                        f"the numeric column {column.name!r} holds text; correct it, or declare another kind"
-                    )
+            wrong = self._first_unreadable(batch)
+            if wrong is not None:
+                raise GratisError(f"the numeric column {wrong!r} holds text; correct it, or declare another kind")
             if not np.isfinite(self._encoded(batch)[1]).all():
                 raise GratisError(
                     f"the target {self._target.name!r} is missing, infinite or no declared class in some rows"
                 )
         if seen != self.n_rows:
             raise GratisError(f"{self.n_rows} rows were expected, but {seen} were read")
+
+    def _first_unreadable(self, batch: Any) -> str | None:
+        cells = _cells(batch)
+        names = [column.name for column in self._schema.used if column.kind is Kind.NUMERIC]
+        texts = [name for name in names if pa.types.is_string(cells[name].type)]
+        if not texts or not unreadable(pa.concat_arrays([cells[name] for name in texts])):
+            return None
+        return next(name for name in texts if unreadable(cells[name]))
 
     def _read(self) -> Iterator[Any]:
         position = 0
@@ -349,9 +373,16 @@ def distinct_values(table: Table, name: str, limit: int) -> tuple[str, ...] | No
         return tuple(sorted(found))
 
 
+def _cells(batch: Any) -> dict[str, Any]:
+    # Looked up by name one at a time, the columns of a wide batch take longer to find than to read.
+    return dict(zip(batch.schema.names, batch.columns, strict=True))
+
+
 def _as_text(cells: Any) -> Any:
     if pa.types.is_dictionary(cells.type):
         cells = cells.dictionary_decode()
+    if pa.types.is_float16(cells.type):  # Arrow compares no half floats
+        cells = cells.cast(pa.float32())
     if pa.types.is_floating(cells.type):
         # 3.0 and 3 are the same level; decided cell by cell, for one record must not change how others are read.
         whole = pc.cast(cells, pa.int64(), safe=False)
@@ -368,6 +399,14 @@ def _bucket(value: str | None, buckets: int) -> int:
 
 def _is_number(kind: Any) -> bool:
     return any(test(kind) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
+
+
+def can_be_target(kind: Any) -> bool:
+    """Say whether a column of this type can be regressed or holds classes that can be written as text."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    dated = pa.types.is_temporal(kind) and not pa.types.is_interval(kind)
+    return _is_number(kind) or _is_text(kind) or pa.types.is_boolean(kind) or dated
 
 
 def _is_text(kind: Any) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from gratis.data.tables import CSVTable, Table, numbers, open_table
+from gratis.data.tables import CSVTable, Table, numbers, numbers_side_by_side, open_table
 from gratis.specs.checks import check_count
 from gratis.specs.errors import GratisError
 
@@ -113,10 +113,9 @@ class FileRows:
     def batches(self) -> Iterator[Batch]:
         """Yield (X, y) in stored order."""
         for batch in self._table.batches([*self.features, self.target], self._batch_rows):
-            X = np.empty((batch.num_rows, self.n_features), dtype=self._dtype)
-            for j, name in enumerate(self.features):
-                X[:, j] = numbers(batch.column(name))
-            yield X, np.asarray(numbers(batch.column(self.target)), dtype=np.float64)
+            cells = dict(zip(batch.schema.names, batch.columns, strict=True))
+            X = numbers_side_by_side([cells[name] for name in self.features])
+            yield np.ascontiguousarray(X, dtype=self._dtype), numbers(cells[self.target]).astype(np.float64)
 
     def validate(self) -> None:
         """Raise if a value is not finite (see the module's note)."""

@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 
 from gratis.specs.errors import GratisError
 
-__all__ = ["ArrowTable", "CSVTable", "ParquetTable", "Table", "numbers", "open_table", "unreadable"]
+__all__ = [
+    "ArrowTable",
+    "CSVTable",
+    "ParquetTable",
+    "Table",
+    "numbers",
+    "numbers_side_by_side",
+    "open_table",
+    "unreadable",
+]
 
 _BUFFER_BYTES = 2**16
 _CSV_BLOCK_BYTES = 2**20
@@ -32,6 +41,15 @@ class Table(ABC):
     path: Path
     types: dict[str, Any]
     n_rows: int | None
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = _existing(path)
+        self._as_opened = self._stamp()
+        self._open_head()
+
+    @abstractmethod
+    def _open_head(self) -> None:
+        """Read names and types of the columns, and the number of rows where it is stored."""
 
     @abstractmethod
     def _read(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
@@ -49,6 +67,17 @@ class Table(ABC):
         # Arrow's own message may quote a cell: raised outside the handler, so that no context holds it.
         raise GratisError("the file is damaged, or its rows do not all have the same columns")
 
+    def changed(self) -> bool:
+        """Say whether the file is no longer the one that was opened: its size, time of change, or columns."""
+        try:
+            return self._stamp() != self._as_opened or type(self)(self.path).types != self.types
+        except (GratisError, OSError):
+            return True
+
+    def _stamp(self) -> tuple[int, int]:
+        facts = self.path.stat()
+        return facts.st_size, facts.st_mtime_ns
+
     def count_rows(self) -> int:
         """Return the number of rows, reading the file once where the format does not store it."""
         if self.n_rows is not None:
@@ -59,11 +88,10 @@ class Table(ABC):
 class ParquetTable(Table):
     """A Parquet file; only the chosen columns are read, through small buffers, so row groups may be large."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = _existing(path)
+    def _open_head(self) -> None:
         try:
             with self._open() as file:
-                self.types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
+                self.types = _types(file.schema_arrow)
                 self.n_rows = file.metadata.num_rows
                 return
         except (pa.ArrowException, OSError):
@@ -82,11 +110,10 @@ class ParquetTable(Table):
 class ArrowTable(Table):
     """An Arrow IPC (Feather 2) file, memory-mapped."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = _existing(path)
+    def _open_head(self) -> None:
         try:
             with pa.memory_map(str(self.path)) as source, pa.ipc.open_file(source) as reader:
-                self.types = dict(zip(reader.schema.names, reader.schema.types, strict=True))
+                self.types = _types(reader.schema)
                 self.n_rows = sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
                 return
         except (pa.ArrowException, OSError):
@@ -108,10 +135,9 @@ class CSVTable(Table):
 
     n_rows = None
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = _existing(path)
+    def _open_head(self) -> None:
         with self._open(None) as reader:
-            self.types = dict(zip(reader.schema.names, reader.schema.types, strict=True))
+            self.types = _types(reader.schema)
 
     def _open(self, columns: Sequence[str] | None) -> Any:
         try:
@@ -159,11 +185,40 @@ def numbers(column: Any) -> NDArray[Any]:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
+def numbers_side_by_side(columns: Sequence[Any]) -> Any:
+    """Return `numbers` of columns of equal length as (rows, columns).
+
+    Columns of one type are read as one: a call to Arrow takes longer than the few cells of a wide table's batch.
+    """
+    values = np.empty((len(columns), len(columns[0]) if columns else 0))
+    places: dict[Any, list[int]] = {}
+    for place, column in enumerate(columns):
+        places.setdefault(column.type, []).append(place)
+    for chosen in places.values():
+        values[chosen] = numbers(pa.concat_arrays([columns[place] for place in chosen])).reshape(len(chosen), -1)
+    return values.T
+
+
 def unreadable(column: Any) -> bool:
     """Say whether a column of text holds a cell that is there and is no number."""
     if not pa.types.is_string(column.type):
         return False
     return bool(pc.any(pc.invert(pc.match_substring_regex(column, _NUMBER, ignore_case=True))).as_py())
+
+
+def _types(schema: Any) -> dict[str, Any]:
+    """Names and types of the columns, each name once: by its name alone a second could not be found."""
+    try:
+        names = schema.names
+    except UnicodeDecodeError:
+        names = None  # the exception holds the header's bytes: it must not be the context of ours
+    if names is None:
+        raise GratisError("the names of the columns must be UTF-8 text")
+    found = dict(zip(names, schema.types, strict=True))
+    if len(found) != len(names):
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        raise GratisError(f"the column name {twice!r} occurs more than once; rename one of them")
+    return found
 
 
 def _existing(path: str | os.PathLike[str]) -> Path:

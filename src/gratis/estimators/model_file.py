@@ -95,19 +95,21 @@ def save_model(path: str | os.PathLike[str], estimator: Any, context: Mapping[st
     target = Path(path)
     if not target.parent.is_dir():
         raise GratisError(f"the folder {os.fspath(target.parent)!r} for the model file does not exist")
-    partial = target.with_name(target.name + ".partial")
+    partial, whole = target.with_name(target.name + ".partial"), False
     try:
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as file:
             for name, content in {"model.json": _json(head), **members}.items():
                 # Noise does not compress, and an array that is stored as it is cannot unfold to more than was read.
                 how = zipfile.ZIP_STORED if name.startswith("arrays/") else zipfile.ZIP_DEFLATED
                 file.writestr(name, content, how)
+        whole = True
         os.replace(partial, target)
     except OSError as error:
         raise GratisError(f"the model file {os.fspath(path)!r} cannot be written: {error.strerror}") from None
     finally:
-        with suppress(OSError):  # what could not be written may be no name that can be removed
-            partial.unlink()
+        if not whole:  # a whole one that could not be renamed is what was paid for
+            with suppress(OSError):  # what could not be written may be no name that can be removed
+                partial.unlink()
 
 
 def load_model(path: str | os.PathLike[str]) -> SavedModel:

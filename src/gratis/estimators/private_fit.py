@@ -122,8 +122,8 @@ class PrivateFit:
     """Mixin with the parameters that every private estimator shares.
 
     epsilon, delta : the budget, under `neighbouring` ("replace-one" or "zero-out").
-    ledger, dataset : path of a ledger file and the name of the data set's budget in it; the run is reserved there
-        before the data is touched.
+    ledger, dataset : a ledger (the path of its file, or opened) and the name of the data set's budget in it; the run is
+        reserved there before the data is touched.
     on_invalid : what becomes of a record with an invalid feature (missing, infinite, no number) or an invalid target
         (the same, or a label outside the declared classes). "raise": refused before anything is spent; that answer
         depends on the data and is not private. "zero": the record contributes nothing to any release. "impute":
@@ -138,7 +138,7 @@ class PrivateFit:
     epsilon: float
     delta: float
     neighbouring: str
-    ledger: str | None
+    ledger: str | Ledger | None
     dataset: str | None
     on_invalid: str
     noise_seed: int | None
@@ -153,7 +153,7 @@ class PrivateFit:
     def _ledger(self) -> Ledger | None:
         if (self.ledger is None) != (self.dataset is None):
             raise GratisError("give both ledger (a file) and dataset (the name of its budget), or neither")
-        return None if self.ledger is None else Ledger.open(self.ledger)
+        return self.ledger if self.ledger is None or isinstance(self.ledger, Ledger) else Ledger.open(self.ledger)
 
     def _release(self, plan: Plan, *, chosen_from_releases: bool = False, assumptions: tuple[str, ...] = ()) -> Release:
         """Return what reserves, certifies and commits the plan; nothing is spent yet.

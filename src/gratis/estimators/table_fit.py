@@ -7,14 +7,14 @@ readable, and (where no list was declared) which classes occur.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from gratis.data.encoding import Column, EncodedRows, Kind, TableSchema, distinct_values
+from gratis.data.encoding import Column, EncodedRows, Kind, TableSchema, can_be_target, distinct_values
 from gratis.data.tables import CSVTable, Table, open_table
 from gratis.estimators.evaluation import DISJOINT, HeldOutScore, evaluate_privately, evaluation_event
 from gratis.estimators.model_choice import (
@@ -27,7 +27,7 @@ from gratis.estimators.model_choice import (
     predict_quality,
 )
 from gratis.estimators.private_fit import Release
-from gratis.ledger import Ledger
+from gratis.estimators.settlement import LateLedger, uninterrupted
 from gratis.mechanisms.noise import NoiseSource
 from gratis.specs.budget import Budget
 from gratis.specs.errors import BudgetExceededError, GratisError
@@ -106,20 +106,44 @@ class TableJob:
         for part in (self.training, *((self._rows("held-out"),) if self.held_out else ())):
             part.validate()
 
-    def run(self, *, ledger: str | None = None, dataset: str | None = None, progress: bool = False) -> TableFit:
-        """Reserve, train, score. From the reservation on, what was reserved is spent, whatever happens."""
-        estimator = self._estimator(ledger, dataset, progress)
-        if self.streamed:
+    def run(
+        self,
+        *,
+        ledger: str | os.PathLike[str] | LateLedger | None = None,
+        dataset: str | None = None,
+        begin: Callable[[], None] | None = None,
+        save: Callable[[TableFit], None] | None = None,
+        progress: bool = False,
+    ) -> TableFit:
+        """Reserve, train, save, commit; then score. From the reservation on, what was reserved is spent.
+
+        `begin` is called when the rows are read and nothing is spent yet. `save` gets what was released, first without
+        and then with the score, each time before the ledger hears of it.
+        """
+        books = ledger if ledger is None or isinstance(ledger, LateLedger) else LateLedger.open(ledger)
+        assert books is None or isinstance(books, LateLedger)
+        estimator = self._estimator(books, dataset, progress)
+        rows = None if self.streamed else self.training.arrays()
+        if self.table.changed():
+            raise GratisError(f"{self.table.path.name!r} changed after it was opened; nothing was spent, start again")
+        if begin is not None:
+            begin()
+        if rows is None:
             estimator.fit_rows(self.training)
         else:
-            estimator.fit(*self.training.arrays())
-        # Classes are given as positions: what that assumed about the file is known only here.
-        stated = estimator.certificate_.assumptions + self.assumptions
-        estimator.certificate_ = replace(estimator.certificate_, assumptions=stated)
-        score = self._score(estimator, ledger, dataset) if self.held_out else None
-        return TableFit(estimator, score, self._context(estimator, score))
+            estimator.fit(*rows)
+        with uninterrupted():
+            # Classes are given as positions: what that assumed about the file is known only here.
+            stated = estimator.certificate_.assumptions + self.assumptions
+            estimator.certificate_ = replace(estimator.certificate_, assumptions=stated)
+            done = _settled(TableFit(estimator, None, self._context(estimator)), books, save)
+        if self.held_out:
+            score, why = self._score(estimator, books, dataset)
+            with uninterrupted():
+                done = _settled(TableFit(estimator, score, self._context(estimator, score, why)), books, save)
+        return done
 
-    def _estimator(self, ledger: str | None, dataset: str | None, progress: bool) -> Any:
+    def _estimator(self, ledger: LateLedger | None, dataset: str | None, progress: bool) -> Any:
         choices = dict(self.options)
         if self.n_classes is not None:
             choices["classes"] = list(range(self.n_classes))
@@ -132,22 +156,29 @@ class TableJob:
             neighbouring=str(self.budget.neighbouring), on_invalid="impute", ledger=ledger, dataset=dataset, **choices,
         )  # fmt: skip
 
-    def _score(self, estimator: Any, ledger: str | None, dataset: str | None) -> HeldOutScore | None:
-        """Release the score on held-out rows; None if the ledger has no room left for it."""
-        X, y = self._rows("held-out").arrays()
+    def _score(
+        self, estimator: Any, ledger: LateLedger | None, dataset: str | None
+    ) -> tuple[HeldOutScore | None, str | None]:
+        """Release the score on held-out rows, or say why there is none. The model stands in any case."""
+        if self.table.changed():
+            return None, "the file changed while the model was trained"
+        try:
+            X, y = self._rows("held-out").arrays()
+        except GratisError as error:
+            return None, str(error)
         event = evaluation_event(len(y), self.budget, regression=self.task == "regression")
         release = Release(
-            event, self.budget, NoiseSource.secure(), ledger=None if ledger is None else Ledger.open(ledger),
-            dataset=dataset, purpose="evaluation", assumptions=(DISJOINT, *self.assumptions),
+            event, self.budget, NoiseSource.secure(), ledger=ledger, dataset=dataset, purpose="evaluation",
+            assumptions=(DISJOINT, *self.assumptions),
         )  # fmt: skip
         try:
             with release:
                 estimate = evaluate_privately(estimator, X, y, release)
         except BudgetExceededError:
-            return None
-        return HeldOutScore(estimate, release.certificate)
+            return None, "the ledger had no room left for a release on the held-out rows"
+        return HeldOutScore(estimate, release.certificate), None
 
-    def _context(self, estimator: Any, score: HeldOutScore | None) -> dict[str, Any]:
+    def _context(self, estimator: Any, score: HeldOutScore | None = None, why: str | None = None) -> dict[str, Any]:
         plan = estimator.plan_
         return {
             "table": {
@@ -168,7 +199,23 @@ class TableJob:
             "held_out": self.held_out,
             "held_out_score": None if score is None else score.estimate.to_json(),
             "held_out_certificate": None if score is None else score.certificate.to_json(),
+            "no_score": why,
+            "changed": self.streamed and self.table.changed(),
         }
+
+
+def _settled(done: TableFit, ledger: LateLedger | None, save: Callable[[TableFit], None] | None) -> TableFit:
+    """Save what was released, then tell the ledger; return it with a certificate that says so."""
+    if save is not None:
+        save(done)
+    entry = None if ledger is None else ledger.settle()
+    if entry is None:
+        return done
+    if done.score is not None:
+        certificate = replace(done.score.certificate, ledger_entry=entry)
+        return replace(done, score=replace(done.score, certificate=certificate))
+    done.estimator.certificate_ = replace(done.estimator.certificate_, ledger_entry=entry)
+    return done
 
 
 def plan_table_fit(
@@ -185,6 +232,7 @@ def plan_table_fit(
     held_out: float = 0.0,
     memory_bytes: float = 4e9,
     options: dict[str, Any] | None = None,
+    any_delta: bool = False,
 ) -> TableJob:
     """Open a table and plan everything, in the order in which mistakes are cheapest to find.
 
@@ -198,6 +246,7 @@ def plan_table_fit(
     held_out : share of the rows that is kept for a private score.
     memory_bytes : above this the rows are streamed in one pass.
     options : further parameters of the estimator.
+    any_delta : accept a delta of one over the number of rows and more, which allows to publish a row as it is.
     """
     if task not in ("auto", *TASKS):
         raise GratisError(f"unknown task {task!r}; expected auto, regression or classification")
@@ -210,6 +259,11 @@ def plan_table_fit(
         raise GratisError("a fit needs a budget with a positive epsilon and a positive delta")
     table, full, column, task, assumptions = _opened(path, target, task, model, classes, schema, ignore, hash_buckets)
     n_rows = table.count_rows()
+    if not any_delta and budget.delta * n_rows >= 1:
+        raise GratisError(
+            f"delta {budget.delta:g} is not below one over the number of rows, {n_rows}: it would allow to publish a "
+            "row as it is; take a smaller one (or --force-delta)"
+        )
     rows = EncodedRows(table, full, column, n_rows, held_out=held_out, part="training")
     if min(rows.n_rows, n_rows - rows.n_rows if held_out else 2) < 2:
         raise GratisError(f"the file has {n_rows} rows, too few to train on")
@@ -285,6 +339,8 @@ def _target(
 ) -> tuple[Column, str, tuple[str, ...]]:
     """Return how the target is read, the task, and what that assumes."""
     kind = table.types[name]
+    if not can_be_target(kind):
+        raise GratisError(f"the target {name!r} holds values of the type {kind}; turn them into numbers or text first")
     numeric = any(test(kind) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
     if classes is None and declared is not None and declared.levels is not None:
         classes = declared.levels
