@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from gratis.accounting import calibrate_mu
 from gratis.estimators import DPLinearRegression, DPLogisticRegression
-from gratis.estimators.staged_linear import _twin
+from gratis.recipes.staged_linear import _twin
 from gratis.mechanisms.noise import NoiseSource
 from gratis.models.linear import LinearModel
 from gratis.models.logistic import SoftmaxModel

@@ -134,7 +134,7 @@ def test_a_failure_inside_training_stays_spent(tmp_path: Path, monkeypatch: pyte
     def crash(*_: Any, **__: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr("gratis.estimators.staged_linear.fit_stages", crash)
+    monkeypatch.setattr("gratis.recipes.staged_linear.fit_stages", crash)
     with pytest.raises(MemoryError):
         DPLinearRegression(ledger=str(path), dataset="survey").fit(X, Y)
     assert ledger.status("survey").reservations == 1

@@ -124,7 +124,7 @@ def _content(model: Any, budget: Any, private: float, public: float, audit: Any)
 
 
 def _cost_curve(n_records: int, n_features: int, budget: Any) -> list[tuple[float, float, float, float]]:
-    from gratis.estimators.staged_linear import predict_staged
+    from gratis.recipes.staged_linear import predict_staged
     from gratis.specs.budget import Budget
 
     points = []

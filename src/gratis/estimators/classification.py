@@ -22,6 +22,14 @@ class PrivateClassifier(ClassifierMixin):
     classes: ArrayLike | None
     noise_seed: int | None
 
+    def _read(
+        self, X: ArrayLike, y: ArrayLike
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[Any] | None, tuple[str, ...]]:
+        rows, labels = self._validated(X, y, numeric=False)
+        classes, assumed = self._read_classes(labels)
+        rows, position = self._contributing(rows, encoded(labels, classes))
+        return rows, position, classes, assumed
+
     @abstractmethod
     def _class_scores(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return scores (n, classes), or log-odds (n, 1) of the second of two classes."""

@@ -23,9 +23,11 @@ from gratis.estimators.linear import DPLinearRegression
 from gratis.estimators.logistic import DPLogisticRegression
 from gratis.estimators.mlp import DPMLPClassifier
 from gratis.estimators.random_features import DPRandomFeaturesClassifier, DPRandomFeaturesRegressor
+from gratis.recipes.random_features import feature_map_of
 from gratis.specs.budget import Budget
 from gratis.specs.checks import check_count
 from gratis.specs.errors import GratisError
+from gratis.specs.facts import Facts
 from gratis.specs.predictions import Prediction
 
 __all__ = [
@@ -78,10 +80,10 @@ def make_estimator(model: str, task: str, *, epsilon: float, delta: float, **cho
 
 def check_features(estimator: Any, n_inputs: int, n_classes: int | None, options: Mapping[str, Any]) -> None:
     """Refuse before anything is simulated or reserved the features that a random-features estimator cannot compute."""
-    estimator._choice("features", _FEATURES["regression" if n_classes is None else "classification"])
     if estimator.features == "scattering" and "n_features" in options:
         raise GratisError("the size of the images sets the number of scattering features: leave --n-features out")
-    estimator._feature_map(n_inputs, n_classes or 1)
+    estimator._choice("features", _FEATURES["regression" if n_classes is None else "classification"])
+    feature_map_of(estimator.features, estimator.n_features, 0, Facts(rows=2, columns=n_inputs, classes=n_classes))
 
 
 def not_predicted(model: str, task: str, options: Mapping[str, Any]) -> str | None:

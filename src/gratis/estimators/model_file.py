@@ -240,7 +240,7 @@ def _restore(estimator: Any, arrays: Arrays, facts: Mapping[str, Any], feature_m
             target=_get_map(arrays, "target", facts),
             event=estimator.certificate_.event,
         )
-        estimator._publish(estimator.fit_)
+        estimator._publish_coefficients(*estimator.fit_.original_units())
         return
     estimator.scaler_ = features
     if isinstance(estimator, DPMLPClassifier):

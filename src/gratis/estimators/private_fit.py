@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import warnings
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
 from gratis.accounting import issue_certificate
 from gratis.estimators.released_arrays import arrays_digest, released_arrays
+from gratis.estimators.scales import PublicScales
 from gratis.ledger import Ledger
-from gratis.mechanisms.location_scale import Standardiser
 from gratis.mechanisms.noise import NoiseSource, noise_source
+from gratis.recipes.recipe import Reading, Recipe, left_out
 from gratis.specs.budget import Budget
 from gratis.specs.certificates import Certificate, Selection
 from gratis.specs.errors import GratisError
 from gratis.specs.events import Event
+from gratis.specs.facts import Facts
 from gratis.specs.neighbouring import Neighbouring
 from gratis.specs.plans import Plan
+from gratis.specs.settings import Descent
 
-__all__ = ["PrivateFit", "Release", "left_out", "refuse_text", "zero_rows"]
+__all__ = ["PrivateFit", "Release", "refuse_text"]
 
 
 def refuse_text(**tables: Any) -> None:
@@ -38,25 +42,6 @@ def refuse_text(**tables: Any) -> None:
             raise GratisError(f"Complex data not supported: {name} must hold real numbers")
         if array.dtype.kind in "OUS" and array.ndim and _holds_text(array):
             raise GratisError(f"{name} must hold numbers only, but some of its entries are text")
-
-
-def left_out(X: NDArray[Any], y: NDArray[np.float64], *, impute: bool) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Mark the records that contribute nothing: NaN for the target and all features, hence nothing to any release.
-
-    They are those without a target and, unless missing features are filled (`impute`), those with an invalid feature.
-
-    >>> left_out(np.array([[1.0, np.nan], [2.0, 3.0]]), np.array([0.0, 1.0]), impute=False)[1].tolist()
-    [nan, 1.0]
-    """
-    out = ~np.isfinite(y)
-    if not impute:
-        out |= ~np.isfinite(X).all(axis=1)
-    return np.where(out[:, None], np.nan, X), np.where(out, np.nan, y)
-
-
-def zero_rows(X: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rows of zeros in the place of records that are left out, for trainers that leave out by the target alone."""
-    return np.where(np.isfinite(y)[:, None], X, 0.0)
 
 
 def _as_array(name: str, values: Any) -> NDArray[Any]:
@@ -118,31 +103,110 @@ def _number(entry: Any) -> float:
         return float("nan")
 
 
-class PrivateFit:
-    """Mixin with the parameters that every private estimator shares.
+@dataclass(eq=False, repr=False)
+class PrivateFit(BaseEstimator):
+    """What every private estimator shares: its parameters, and the one way from rows to a certified model.
 
-    epsilon, delta : the budget, under `neighbouring` ("replace-one" or "zero-out").
-    ledger, dataset : a ledger (the path of its file, or opened) and the name of the data set's budget in it; the run is
-        reserved there before the data is touched.
-    on_invalid : what becomes of a record with an invalid feature (missing, infinite, no number) or an invalid target
+    Parameters
+    ----------
+    epsilon, delta : float
+        The budget, under `neighbouring`.
+    neighbouring : "replace-one" or "zero-out"
+        What a neighbour is: one record exchanged for any other, or for one that contributes nothing. The null record
+        of zero-out is a record without a target: in every mode it contributes nothing to any release. One without
+        features is not, under on_invalid="impute": it is a record at the centre of all columns.
+    preprocessing : "private", "public" or "none"
+        "private" spends a stated share of the budget on location and scale of every column and of the target, found
+        on a public logarithmic grid; "public" takes them from `public`; "none" assumes that columns and
+        target are on a scale of about 1 already.
+    public : PublicScales, optional
+        Means and scales, or those of a public sample (`PublicScales.from_sample`).
+    descent : Descent, optional
+        Settings of the descent that are not to be planned.
+    on_invalid : "raise", "zero" or "impute"
+        What becomes of a record with an invalid feature (missing, infinite, no number) or an invalid target
         (the same, or a label outside the declared classes). "raise": refused before anything is spent; that answer
         depends on the data and is not private. "zero": the record contributes nothing to any release. "impute":
         an invalid feature counts as the released or public centre of its column, and a record with an invalid
         target contributes nothing. The last two neither raise nor warn because of a value.
-    noise_seed : refused unless `insecure_reproducible=True`; the certificate then says that nothing is protected.
-
-    The null record of zero-out is a record without a target: in every mode it contributes nothing to any release. One
-    without features is not, under "impute": it is a record at the centre of all columns.
+    ledger, dataset : str, optional
+        A ledger (the path of its file, or opened) and the name of the data set's budget in it; the run is
+        reserved there before the data is touched.
+    noise_seed, insecure_reproducible
+        For tests only: a seed is refused unless `insecure_reproducible=True`, and the certificate then says that
+        nothing is protected.
     """
 
-    epsilon: float
-    delta: float
-    neighbouring: str
-    ledger: str | Ledger | None
-    dataset: str | None
-    on_invalid: str
-    noise_seed: int | None
-    insecure_reproducible: bool
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    _: KW_ONLY
+    neighbouring: str = "replace-one"
+    preprocessing: str = "private"
+    public: PublicScales | None = None
+    descent: Descent | None = None
+    on_invalid: str = "raise"
+    ledger: Any = None
+    dataset: str | None = None
+    noise_seed: int | None = None
+    insecure_reproducible: bool = False
+
+    def fit(self, X: ArrayLike, y: ArrayLike, *, plan: Plan | None = None) -> Self:
+        """Plan, reserve, train, certify. A `plan` made before is run if it is the one that would be made now."""
+        rows, target, classes, assumed = self._read(X, y)
+        facts = Facts(rows=len(rows), columns=rows.shape[1], classes=None if classes is None else len(classes))
+        recipe = self._recipe(facts)
+        planned = recipe.plan
+        if plan is not None:
+            _refuse_another(plan, planned)
+        if hasattr(recipe, "prepare"):
+            recipe.prepare()
+        release = self._release(planned, recipe, assumptions=assumed)
+        with release, np.errstate(all="ignore"):
+            released = recipe.run(rows, target, noise=release.noise, progress=bool(getattr(self, "progress", False)))
+        self._keep(planned, released, classes, release)
+        return self
+
+    def plan(self, rows: int, columns: int, *, classes: int | None = None) -> Plan:
+        """Return what `fit` would release for a table of these sizes; nothing is opened or spent."""
+        return self._recipe(Facts(rows=rows, columns=columns, classes=classes)).plan
+
+    def _recipe(self, facts: Facts) -> Recipe:
+        """The model's private steps for these facts."""
+        raise NotImplementedError
+
+    def _publish(self, released: Any) -> None:
+        """Set the fitted attributes from what was released."""
+        raise NotImplementedError
+
+    def _read(
+        self, X: ArrayLike, y: ArrayLike
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[Any] | None, tuple[str, ...]]:
+        """Return rows, targets as numbers (NaN: contributes nothing), classes, and what was assumed about them."""
+        rows, target = self._contributing(*self._validated(X, y, numeric=True))
+        return rows, target, None, ()
+
+    def _keep(self, plan: Plan, released: Any, classes: NDArray[Any] | None, release: Release) -> None:
+        if classes is not None:
+            self.classes_ = classes
+        self.plan_, self.prediction_ = plan, plan.prediction
+        self._publish(released)
+        release.certify(self)
+
+    def _reading(self, facts: Facts) -> Reading:
+        """How rows are read: from `preprocessing`, `public` and `on_invalid`."""
+        how = self._choice("preprocessing", ("private", "public", "none"))
+        if (self.public is not None) != (how == "public"):
+            raise GratisError("give public scales with preprocessing='public', and only then")
+        impute = self._handling() == "impute"
+        if self.public is None:
+            return Reading(standardise=how == "private", impute=impute)
+        target = self.public.target() if facts.classes is None else None
+        return Reading(standardise=False, features=self.public.features(facts.columns), target=target, impute=impute)
+
+    def _descent(self) -> Descent:
+        if self.descent is not None and not isinstance(self.descent, Descent):
+            raise GratisError("descent must be a Descent (gratis.Descent), or None")
+        return self.descent or Descent()
 
     def _budget(self) -> Budget:
         return Budget(epsilon=self.epsilon, delta=self.delta, neighbouring=Neighbouring.parse(self.neighbouring))
@@ -155,7 +219,7 @@ class PrivateFit:
             raise GratisError("give both ledger (a file) and dataset (the name of its budget), or neither")
         return self.ledger if self.ledger is None or isinstance(self.ledger, Ledger) else Ledger.open(self.ledger)
 
-    def _release(self, plan: Plan, *, chosen_from_releases: bool = False, assumptions: tuple[str, ...] = ()) -> Release:
+    def _release(self, plan: Plan, recipe: Recipe, *, assumptions: tuple[str, ...] = ()) -> Release:
         """Return what reserves, certifies and commits the plan; nothing is spent yet.
 
         Settings are fixed by public facts, and the certificate says that nothing was selected; or they are chosen from
@@ -163,7 +227,7 @@ class PrivateFit:
         """
         return Release(
             plan.event, plan.budget, self._noise_source(), ledger=self._ledger(), dataset=self.dataset, plan=plan,
-            selection=Selection.INCLUDED if chosen_from_releases else Selection.NONE, assumptions=assumptions,
+            selection=Selection.INCLUDED if recipe.chosen_from_releases else Selection.NONE, assumptions=assumptions,
         )  # fmt: skip
 
     def _handling(self) -> str:
@@ -211,15 +275,19 @@ class PrivateFit:
             return rows, target
         return left_out(rows, target, impute=handling == "impute")
 
-    def _filling(self, scaler: Standardiser) -> Standardiser:
-        """The map, with the centre in the place of missing features if that was asked for."""
-        return replace(scaler, impute=self.on_invalid == "impute")
-
     def _choice(self, name: str, allowed: tuple[str, ...]) -> str:
         value = getattr(self, name)
         if value not in allowed:
             raise GratisError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
         return str(value)
+
+
+def _refuse_another(plan: Plan, planned: Plan) -> None:
+    """Refuse a plan that is not the one for these facts, this budget and these settings."""
+    if not isinstance(plan, Plan):
+        raise GratisError("plan must be a Plan, from gratis.plan or a plan file")
+    if plan.event != planned.event or plan.budget != planned.budget:
+        raise GratisError("this plan is for other rows, columns, classes, budget or settings: make it anew")
 
 
 class Release(AbstractContextManager["Release"]):

@@ -28,7 +28,14 @@ LARGEST_MEAN_ERROR = 0.5
 
 
 def plan_feature_classifier(
-    n_records: int, n_features: int, n_classes: int, budget: Budget, *, row_norm: float = 1.0, centre: bool = True
+    n_records: int,
+    n_features: int,
+    n_classes: int,
+    budget: Budget,
+    *,
+    row_norm: float = 1.0,
+    centre: bool = True,
+    steps: int | None = None,
 ) -> Plan:
     """Choose all settings by three public rules: C = .2·row norm, T = 40, and noise of 1.2 in a score.
 
@@ -47,6 +54,7 @@ def plan_feature_classifier(
     """
     n, p = check_count("n_records", n_records), check_count("n_features", n_features)
     k, row_norm = check_count("n_classes", n_classes, minimum=2), check_positive("row_norm", row_norm)
+    steps = STEPS if steps is None else check_count("steps", steps)
     mu = calibrate_mu(budget)
     kappa = budget.neighbouring.sensitivity_factor
     mean_error = math.sqrt(p) * kappa / (MEAN_SHARE * n * mu)
@@ -56,7 +64,7 @@ def plan_feature_classifier(
     descent_mu = math.sqrt(mu**2 - mean_mu**2) * (1 - 1e-12)
     clip_norm = CLIP * row_norm
     total_move = SCORE_NOISE * n * descent_mu / (kappa * row_norm)
-    descent = planned_descent(n, p, k, STEPS, mu=descent_mu, neighbouring=budget.neighbouring)
+    descent = planned_descent(n, p, k, steps, mu=descent_mu, neighbouring=budget.neighbouring)
     event: Event = descent
     if mean_mu:
         mean = planned_mean(n, p, row_norm, mu=mean_mu, neighbouring=budget.neighbouring)
@@ -68,8 +76,8 @@ def plan_feature_classifier(
             "n_features": p,
             "row_norm": row_norm,
             "clip_norm": clip_norm,
-            "steps": STEPS,
-            "learning_rate": total_move / (clip_norm * STEPS),
+            "steps": steps,
+            "learning_rate": total_move / (clip_norm * steps),
             "descent_mu": descent_mu,
             "mean_mu": mean_mu,
         },
@@ -85,7 +93,7 @@ def plan_feature_classifier(
         ),
         reasons=(
             f"Noise in a score is {SCORE_NOISE} when θ moves by A = {total_move:.4g} in all.",
-            f"C = {CLIP}·(row norm) and T = {STEPS}: insensitive choices, fixed in advance.",
+            f"C = {CLIP}·(row norm) and T = {steps}: insensitive choices, fixed in advance.",
             *(("A private mean of the features takes .15μ: it removes what all records share.",) if mean_mu else ()),
             *((f"No private mean: it would err by {mean_error:.2g} of a row's norm.",) if centre and not pays else ()),
         ),

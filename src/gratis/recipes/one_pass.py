@@ -1,4 +1,4 @@
-"""One-pass training of the linear estimators: standardise if asked for, then one planned pass over the rows."""
+"""Linear and logistic regression in one pass: standardise if asked for, then one planned pass over the rows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.accounting import calibrate_mu, split_mu
-from gratis.data.streaming import RowStream
-from gratis.estimators.private_fit import Release, left_out
+from gratis.data.streaming import ArrayRows, RowStream
 from gratis.mechanisms.location_scale import (
     StandardisationPlan,
     Standardiser,
@@ -21,13 +20,16 @@ from gratis.mechanisms.location_scale import (
 from gratis.mechanisms.noise import NoiseSource
 from gratis.planner.assumptions import LinearFacts
 from gratis.planner.linear import plan_linear
+from gratis.recipes.recipe import Array, Reading, left_out
+from gratis.recipes.staged_linear import LinearRelease, in_original_units
 from gratis.specs.budget import Budget
 from gratis.specs.events import Composition, Event, OnePassIteration
+from gratis.specs.facts import Facts
 from gratis.specs.plans import Plan
-from gratis.training.one_pass import OnePasses, OnePassLoss, train_one_pass
+from gratis.training.one_pass import OnePassLoss, train_one_pass
 from gratis.training.released_linear import ReleasedLinear
 
-__all__ = ["OnePassProgress", "OnePassStages", "fit_one_pass", "plan_one_pass"]
+__all__ = ["OnePassLinear", "OnePassStages", "fit_one_pass", "plan_one_pass"]
 
 _STANDARDISE_SHARE = 0.33
 _TARGET_SHARE = 0.35
@@ -49,14 +51,54 @@ class OnePassStages:
         return self.plan.event
 
 
+@dataclass(frozen=True, slots=True)
+class OnePassLinear:
+    """The recipe for given facts: scales, then one pass in the stored order of the rows.
+
+    `schedule` is a family of one-pass schedules: "free" (the best that was found), "poly:ALPHA", "harmonic", …
+    """
+
+    facts: Facts
+    budget: Budget
+    reading: Reading
+    schedule: str = "free"
+    chosen_from_releases: bool = False
+
+    @property
+    def stages(self) -> OnePassStages:
+        """Every release, from public facts."""
+        return plan_one_pass(
+            self.facts.rows, self.facts.columns, budget=self.budget, standardise=self.reading.standardise,
+            n_classes=self.facts.classes, schedule=self.schedule,
+        )  # fmt: skip
+
+    @property
+    def plan(self) -> Plan:
+        """What the pass will release."""
+        return self.stages.plan
+
+    def run(self, X: Array, y: Array, *, noise: NoiseSource, progress: bool = False) -> LinearRelease:
+        """Pass over arrays."""
+        return self.run_rows(ArrayRows(X, y), noise=noise)
+
+    def run_rows(self, rows: RowStream, *, noise: NoiseSource) -> LinearRelease:
+        """Pass over a stream, in constant memory."""
+        stages = self.stages
+        fit = fit_one_pass(
+            rows, stages, noise=noise, features=self.reading.features, target=self.reading.target,
+            impute=self.reading.impute,
+        )  # fmt: skip
+        return LinearRelease(fit, in_original_units(stages.plan.prediction, fit))
+
+
 @lru_cache(maxsize=64)
-def _pass_plan(n_records: int, n_columns: int, budget: Budget) -> Plan:
+def _pass_plan(n_records: int, n_columns: int, budget: Budget, schedule: str) -> Plan:
     facts = LinearFacts(n_records=n_records, n_features=n_columns, budget=budget)
-    return plan_linear(facts, algorithm="one-pass", schedule="free")
+    return plan_linear(facts, algorithm="one-pass", schedule=schedule)
 
 
 def plan_one_pass(
-    n_records: int, n_features: int, *, budget: Budget, standardise: bool, n_classes: int | None
+    n_records: int, n_features: int, *, budget: Budget, standardise: bool, n_classes: int | None, schedule: str = "free"
 ) -> OnePassStages:
     """Fix every release. The logistic pass borrows the schedule of a regression on ±½ labels, four times as fast.
 
@@ -77,7 +119,7 @@ def plan_one_pass(
             )
     outputs = 1 if n_classes is None or n_classes == 2 else n_classes
     each = split_mu(mu, [1 / outputs] * outputs)[0]
-    plan = _pass_plan(n_records, n_features + 1, Budget(mu=each, neighbouring=relation))
+    plan = _pass_plan(n_records, n_features + 1, Budget(mu=each, neighbouring=relation), schedule)
     event = plan.event
     assert isinstance(event, OnePassIteration)
     passes = (event,) * outputs
@@ -149,44 +191,3 @@ class _Standardised:
         """Yield standardised (X, y)."""
         for X, y in self._rows.batches():
             yield self._features.transform(X), self._target.transform(y[:, None])[:, 0]
-
-
-class OnePassProgress:
-    """A pass that is fed batch by batch; the budget is reserved when it begins and stays spent if it never ends."""
-
-    def __init__(
-        self,
-        stages: OnePassStages,
-        release: Release,
-        n_rows: int,
-        n_features: int,
-        *,
-        features: Standardiser | None,
-        target: Standardiser | None,
-        impute: bool = False,
-    ) -> None:
-        self.stages, self.n_rows = stages, n_rows
-        self._features = replace(features or Standardiser.identity(n_features), impute=impute)
-        self._target = target or Standardiser.identity(1)
-        self._trainer = OnePasses(
-            stages.passes, stages.loss, n_features=n_features, noise=release.noise, fit_intercept=True, n_rows=n_rows
-        )
-        self._release = release.__enter__()
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all declared rows were used."""
-        return self._trainer.rows_seen == self.n_rows
-
-    def consume(self, X: NDArray[np.float64], y: NDArray[np.float64]) -> None:
-        """Use the next rows; refused as a whole if they would exceed the declared number."""
-        self._trainer.consume(self._features.transform(X), self._target.transform(y[:, None])[:, 0])
-
-    def finish(self) -> tuple[ReleasedLinear, Release]:
-        """Release the parameters and close the books."""
-        parameters = self._trainer.release()
-        self._release.__exit__(None, None, None)
-        fit = ReleasedLinear(
-            parameters=parameters.T, features=self._features, target=self._target, event=self.stages.event
-        )
-        return fit, self._release

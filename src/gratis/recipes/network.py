@@ -1,0 +1,132 @@
+"""Fully connected networks: standardise, then full-batch descent on all weights (needs the `nn` extra)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gratis.accounting import calibrate_mu, split_mu
+from gratis.mechanisms.location_scale import (
+    StandardisationPlan,
+    Standardiser,
+    plan_standardisation,
+    release_location_scale,
+)
+from gratis.mechanisms.noise import NoiseSource
+from gratis.planner.networks import plan_network
+from gratis.recipes.recipe import Array, Reading, zero_rows
+from gratis.specs.budget import Budget
+from gratis.specs.checks import check_count
+from gratis.specs.errors import GratisError, MissingExtraError
+from gratis.specs.events import Composition
+from gratis.specs.facts import Facts
+from gratis.specs.plans import Plan
+from gratis.specs.settings import Descent
+
+__all__ = ["Network", "NetworkRelease"]
+
+_SCALE_SHARE = 0.2  # of μ², for private location and scale
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkRelease:
+    """What was released: the map of the columns, and the weights of every layer."""
+
+    features: Standardiser
+    weights: list[NDArray[np.float32]]
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The recipe for given facts; clip norm and rate may be given, the number of steps is `steps`."""
+
+    facts: Facts
+    budget: Budget
+    reading: Reading
+    width: int = 1000
+    depth: int = 1
+    steps: int = 75
+    initial_seed: int = 0
+    descent: Descent = field(default_factory=Descent)
+    chosen_from_releases: bool = False
+
+    def __post_init__(self) -> None:
+        self.descent.refuse("a network", "steps", "noise", "engine")
+        if isinstance(self.descent.learning_rate, tuple):
+            raise GratisError("a network's learning_rate is one number: the mean of rates that fall to 0")
+        if check_count("initial_seed", self.initial_seed, minimum=0) >= 2**63:
+            raise GratisError("initial_seed must be below 2^63")
+
+    @property
+    def _scale(self) -> tuple[StandardisationPlan | None, float]:
+        mu = calibrate_mu(self.budget)
+        if not self.reading.standardise:
+            return None, mu
+        scale_mu, mu = split_mu(mu, [_SCALE_SHARE, 1 - _SCALE_SHARE])
+        relation = self.budget.neighbouring
+        return plan_standardisation(self.facts.rows, self.facts.columns, mu=scale_mu, neighbouring=relation), mu
+
+    @property
+    def _training(self) -> Plan:
+        assert self.facts.classes is not None
+        rest = Budget(mu=self._scale[1], neighbouring=self.budget.neighbouring)
+        plan = plan_network(
+            self.facts.rows, self.facts.columns, self.facts.classes, budget=rest, width=self.width, depth=self.depth,
+            steps=self.steps,
+        )  # fmt: skip
+        if not self.descent.given:
+            return plan
+        settings = dict(plan.settings)
+        clip_norm = self.descent.clip_norm or settings["clip_norm"]
+        # With another clip norm the total rate stays.
+        rate: Any = self.descent.learning_rate or settings["total_rate"] / (clip_norm * settings["steps"])
+        settings |= {"clip_norm": clip_norm, "mean_rate": rate, "total_rate": rate * clip_norm * settings["steps"]}
+        settings["average"] = bool(self.descent.average)
+        return replace(plan, settings=settings, reasons=(f"Given: {', '.join(self.descent.given)}.", *plan.reasons))
+
+    @property
+    def plan(self) -> Plan:
+        """Scales, then the network's training."""
+        scale, plan = self._scale[0], self._training
+        paid = () if scale is None else (scale.event,)
+        return replace(plan, budget=self.budget, event=Composition((*paid, plan.event)))
+
+    def prepare(self) -> Any:
+        """Return the initial module: what could fail, fails before anything is spent."""
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            raise MissingExtraError("networks need torch; install it with: pip install 'gratis[nn]'") from None
+        from gratis.models.mlp import build_mlp
+
+        try:
+            return build_mlp(self._training.settings["widths"], seed=self.initial_seed)
+        except (MemoryError, RuntimeError):
+            raise GratisError("there is not enough memory for this network; lower width or depth") from None
+
+    def run(self, X: Array, y: Array, *, noise: NoiseSource, progress: bool = False) -> NetworkRelease:
+        """Release scales and weights."""
+        import torch
+
+        from gratis.training.networks import falling_rates, train_full_batch
+
+        scale, plan = self._scale[0], self._training
+        features = self.reading.public_features(self.facts.columns)
+        if scale is not None:
+            features = release_location_scale(X, scale, noise=noise, impute=self.reading.impute)
+        settings = plan.settings
+        result = train_full_batch(
+            self.prepare(),
+            torch.as_tensor(zero_rows(features.transform(X), y), dtype=torch.float32),
+            torch.as_tensor(np.where(np.isfinite(y), y, -1).astype(np.int64)),
+            event=plan.event,  # type: ignore[arg-type]
+            clip_norm=settings["clip_norm"],
+            learning_rates=falling_rates(settings["mean_rate"], settings["steps"]),
+            noise=noise,
+            average=settings["average"],
+            progress=progress,
+        )
+        return NetworkRelease(features, [p.detach().numpy().T.copy() for p in result.module.parameters()])

@@ -1,0 +1,69 @@
+"""What a recipe is, and how raw rows are read: scales found privately or told, and what a missing feature counts as."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gratis.mechanisms.location_scale import Standardiser
+from gratis.mechanisms.noise import NoiseSource
+from gratis.specs.plans import Plan
+
+__all__ = ["Reading", "Recipe", "left_out", "zero_rows"]
+
+Array = NDArray[np.float64]
+
+
+class Recipe(Protocol):
+    """A model's private steps, fixed by public facts: it has a plan, and it can be run."""
+
+    @property
+    def plan(self) -> Plan:
+        """What will be released, predicted and explained, before data is touched."""
+
+    @property
+    def chosen_from_releases(self) -> bool:
+        """Whether later settings are chosen from earlier releases of the same event."""
+
+    def run(self, X: Array, y: Array, *, noise: NoiseSource, progress: bool = False) -> Any:
+        """Release; from here on nothing may raise or warn because of a value. Left-out records have a NaN target."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """`standardise`: location and scale are found privately; otherwise public maps, or none."""
+
+    standardise: bool = True
+    features: Standardiser | None = None
+    target: Standardiser | None = None
+    impute: bool = False
+
+    def public_features(self, n_columns: int) -> Standardiser:
+        """The map of the features that costs nothing."""
+        return replace(self.features or Standardiser.identity(n_columns), impute=self.impute)
+
+    def public_target(self) -> Standardiser:
+        """The map of the target that costs nothing."""
+        return self.target or Standardiser.identity(1)
+
+
+def left_out(X: NDArray[Any], y: Array, *, impute: bool) -> tuple[NDArray[Any], Array]:
+    """Mark the records that contribute nothing: NaN for the target and all features, hence nothing to any release.
+
+    They are those without a target and, unless missing features are filled (`impute`), those with an invalid feature.
+
+    >>> left_out(np.array([[1.0, np.nan], [2.0, 3.0]]), np.array([0.0, 1.0]), impute=False)[1].tolist()
+    [nan, 1.0]
+    """
+    out = ~np.isfinite(y)
+    if not impute:
+        out |= ~np.isfinite(X).all(axis=1)
+    return np.where(out[:, None], np.nan, X), np.where(out, np.nan, y)
+
+
+def zero_rows(X: Array, y: Array) -> Array:
+    """Rows of zeros in the place of records that are left out, for trainers that leave out by the target alone."""
+    return np.where(np.isfinite(y)[:, None], X, 0.0)

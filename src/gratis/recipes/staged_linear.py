@@ -1,0 +1,244 @@
+"""Linear and logistic regression: standardise → second moments → descend, settings by a twin of what was released."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gratis.accounting import calibrate_mu
+from gratis.mechanisms.noise import NoiseSource
+from gratis.models.linear import LinearModel
+from gratis.models.logistic import SoftmaxModel
+from gratis.recipes.recipe import Array, Reading
+from gratis.simulation.problems import Member
+from gratis.simulation.twin import TwinChoice, plain_settings, twin_settings
+from gratis.specs.budget import Budget
+from gratis.specs.errors import GratisError
+from gratis.specs.facts import Facts
+from gratis.specs.neighbouring import Neighbouring
+from gratis.specs.plans import Plan
+from gratis.specs.predictions import Prediction
+from gratis.specs.settings import Descent
+from gratis.training.released_linear import ReleasedLinear
+from gratis.training.staged import DescentSettings, StagedFit, StagedPlan, check_memory, fit_stages, plan_stages
+
+__all__ = ["LinearRelease", "StagedLinear", "in_original_units", "predict_staged"]
+
+_STEPS = 64  # more follow the same path more finely, at the same noise
+_TWIN_SEED = 20261115  # public: the twin's synthetic data is the same for everybody
+
+
+@dataclass(frozen=True, slots=True)
+class LinearRelease:
+    """A linear model that was released, and what is predicted of it given what was released on the way."""
+
+    fit: ReleasedLinear
+    prediction: Prediction
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """Descent settings that the user gave."""
+
+    norm: float
+    learning_rate: float
+
+    def clip_norm(self, effective_dimension: float) -> float:
+        """C, whatever the dimension."""
+        return self.norm
+
+
+@dataclass(frozen=True, slots=True)
+class StagedLinear:
+    """The recipe for given facts: every release is fixed, clip norm and rate are chosen from the released spectrum.
+
+    `descent` may fix T, and clip norm with learning rate in the coordinates of the released second moments.
+    """
+
+    facts: Facts
+    budget: Budget
+    reading: Reading
+    descent: Descent = field(default_factory=Descent)
+    chosen_from_releases: bool = True
+
+    def __post_init__(self) -> None:
+        self.descent.refuse("a staged linear model", "average", "noise", "engine")
+        given = self.descent.clip_norm is not None, self.descent.learning_rate is not None
+        if given[0] != given[1] or isinstance(self.descent.learning_rate, tuple):
+            raise GratisError("give clip_norm and one learning_rate together, or leave both to the plan")
+        check_memory(self.stages)
+
+    @property
+    def stages(self) -> StagedPlan:
+        """Every release, from public facts."""
+        return plan_stages(
+            self.facts.rows,
+            self.facts.columns,
+            mu=calibrate_mu(self.budget),
+            neighbouring=self.budget.neighbouring,
+            outputs=self.facts.classes or 1,
+            regression=self.facts.classes is None,
+            standardise=self.reading.standardise,
+            steps=self.descent.steps or _STEPS,
+        )
+
+    @property
+    def plan(self) -> Plan:
+        """The plan as it is known before the data is touched: the spectrum is still assumed to be flat."""
+        return _staged_plan(self.stages, self.budget, self.facts.classes, self.descent)
+
+    def run(self, X: Array, y: Array, *, noise: NoiseSource, progress: bool = False) -> LinearRelease:
+        """Run the stages; the settings of the last one are chosen from what the others released."""
+        stages, classes = self.stages, self.facts.classes
+        chosen: list[TwinChoice] = []
+
+        def choose(spectrum: NDArray[np.float64], planned: StagedPlan) -> DescentSettings:
+            if self.descent.clip_norm is not None:
+                return _Fixed(self.descent.clip_norm, float(self.descent.learning_rate))  # type: ignore[arg-type]
+            chosen.append(_twin(spectrum, planned, classes))
+            return chosen[0]
+
+        fit: StagedFit = fit_stages(
+            X, y, stages, LinearModel() if classes is None else SoftmaxModel(classes), choose, noise=noise,
+            features=self.reading.features, target=self.reading.target, impute=self.reading.impute,
+        )  # fmt: skip
+        prediction = self.plan.prediction  # plain descent learns nothing more before it runs
+        if chosen and stages.second_moments is not None:
+            prediction = _prediction(chosen[0], classes, "twin of the released spectrum")
+        return LinearRelease(fit, in_original_units(prediction, fit))
+
+
+def _twin(spectrum: NDArray[np.float64], stages: StagedPlan, n_classes: int | None) -> TwinChoice:
+    """The twin of the released spectrum; where none is released, the one that the plan was made with."""
+    if stages.second_moments is None:
+        return _assumed_twin(stages, n_classes)
+    return twin_settings(
+        spectrum,
+        stages.n_records,
+        mu=stages.descent_mu,
+        neighbouring=stages.neighbouring,
+        steps=stages.steps,
+        rng=np.random.default_rng(_TWIN_SEED),
+        n_classes=n_classes,
+    )
+
+
+def _assumed_twin(stages: StagedPlan, n_classes: int | None) -> TwinChoice:
+    """What can be said before the data is touched."""
+    twin = _flat_twin if stages.second_moments is not None else _plain_twin
+    width = stages.n_columns + 1
+    return twin(width, stages.n_records, stages.steps, stages.neighbouring, n_classes, stages.descent_mu)
+
+
+@lru_cache(maxsize=128)
+def _flat_twin(
+    width: int, n_records: int, steps: int, neighbouring: Neighbouring, n_classes: int | None, mu: float
+) -> TwinChoice:
+    """The twin of a flat spectrum, for one that is still to be released."""
+    return twin_settings(
+        np.full(width, 0.9), n_records, mu=mu, neighbouring=neighbouring, steps=steps,
+        rng=np.random.default_rng(_TWIN_SEED), n_classes=n_classes,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=128)
+def _plain_twin(
+    width: int, n_records: int, steps: int, neighbouring: Neighbouring, n_classes: int | None, mu: float
+) -> TwinChoice:
+    """The twins of assumed spectra, for one that is never released."""
+    return plain_settings(
+        width, n_records, mu=mu, neighbouring=neighbouring, steps=steps,
+        rng=np.random.default_rng(_TWIN_SEED), n_classes=n_classes,
+    )  # fmt: skip
+
+
+def predict_staged(n_records: int, n_features: int, budget: Budget, n_classes: int | None = None) -> Prediction:
+    """Predict the excess risk of the staged fit before any data, in units of the target's variance."""
+    facts = Facts(rows=n_records, columns=n_features, classes=n_classes)
+    return StagedLinear(facts, budget, Reading()).plan.prediction
+
+
+def _staged_plan(stages: StagedPlan, budget: Budget, n_classes: int | None, descent: Descent) -> Plan:
+    """The plan as it is known before the data is touched: the spectrum is still assumed to be flat."""
+    shares = {leaf.label or leaf.kind: leaf.kind for leaf in stages.event.leaves()}
+    if stages.second_moments is not None:
+        released = {"second_moments_mu": stages.second_moments_mu}
+        schedule, chosen = "preconditioned", "chosen by a twin of the privately released spectrum"
+        source = "twin of a flat spectrum (before the data is touched)"
+        stage = "location and scale, second moments and descent share the budget"
+        basis, family = "the basis of the released second moments", "the released spectrum"
+    else:
+        released = {}
+        schedule, chosen = "plain", "chosen by twins of assumed spectra"
+        source = "twins of assumed spectra (before the data is touched)"
+        stage = "second moments of so many columns would tell less than they cost; the others share the budget"
+        basis, family = "the columns themselves", "flat and decaying spectra"
+    fixed = descent.clip_norm is not None
+    words = (
+        "Clip norm and learning rate are the user's."
+        if fixed
+        else "Clip norm and learning rate minimise the worst regret over a family of synthetic problems with "
+        f"{family}; no setting is chosen by looking at scores on the data."
+    )
+    return Plan(
+        algorithm="full-batch",
+        schedule=f"{schedule}, mean of the last half",
+        settings={
+            "steps": stages.steps,
+            "stages": list(shares),
+            "descent_mu": stages.descent_mu,
+            **released,
+            "clip_and_rate": "given" if fixed else chosen,
+            **{name: value for name, value in descent.to_json().items() if name != "steps"},
+        },
+        budget=budget,
+        event=stages.event,
+        prediction=_prediction(_assumed_twin(stages, n_classes), n_classes, source),
+        reasons=(
+            f"{budget.describe()}: {stage}; {stages.steps} full-batch steps in {basis}.",
+            words,
+        ),
+    )
+
+
+def _prediction(choice: TwinChoice, n_classes: int | None, source: str) -> Prediction:
+    risks = np.array(choice.risks)
+    if n_classes is None:
+        risks = risks / 2  # twins report E(xᵀθ − xᵀθ*)², the excess risk is half of that
+    return Prediction(
+        quantity="excess_risk",
+        value=float(np.median(risks)),
+        low=float(risks.min()),
+        high=float(risks.max()),
+        source=source,
+        assumptions=(
+            "rows with log-normal lengths, skewed label noise",
+            "members: " + "; ".join(dict.fromkeys(map(_described, choice.members))),
+            "median over the members; the range is over the members",
+        ),
+        details={
+            "unit": "½·variance of the target" if n_classes is None else "nats of cross-entropy",
+            "null_risk": float(np.median(choice.null_risks)) / (2 if n_classes is None else 1),
+        },
+    )
+
+
+def _described(member: Member) -> str:
+    return f"signal {member.signal_variance:g}, alignment {member.alignment:g}"
+
+
+def in_original_units(prediction: Prediction, fit: ReleasedLinear) -> Prediction:
+    """Scale a prediction for targets of variance 1 by the (released or public) scale of the target."""
+    factor = float(fit.target.scale[0]) ** 2
+    return Prediction(
+        quantity=prediction.quantity,
+        value=prediction.value * factor,
+        low=prediction.low * factor,
+        high=prediction.high * factor,
+        source=prediction.source,
+        assumptions=prediction.assumptions,
+        details=prediction.details | {"relative_value": prediction.value, "target_scale": factor**0.5},
+    )
