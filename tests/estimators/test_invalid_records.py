@@ -151,9 +151,9 @@ def test_streams_and_batches_leave_out_or_refuse_as_arrays_do() -> None:
     np.testing.assert_array_equal(lenient.classes_, [0, 1])
     strict = DPLogisticRegression(**choices)
     for target in (np.where(np.isnan(bad), 5, bad), bad):
-        with pytest.raises(ValueError, match="outside|finite"):
+        with pytest.raises(ValueError, match=r"outside|finite"):
             strict.fit_rows(ArrayRows(X, target))
-        with pytest.raises(ValueError, match="outside|NaN"):
+        with pytest.raises(ValueError, match=r"outside|NaN"):
             strict.partial_fit(X, target, n_rows=N)
     assert not hasattr(strict, "certificate_")
 

@@ -372,3 +372,44 @@ def test_initial_weights_come_from_the_public_seed_alone() -> None:
     assert first[0].bias is None
     with pytest.raises(GratisError):
         build_mlp([5])
+
+
+class Remembering(nn.Module):
+    """Writes into its buffers what is large, which no synthetic record is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 3)
+        self.register_buffer("written", torch.zeros(1))
+        self.register_buffer("exchanged", torch.zeros(1))
+        self.fail = False
+
+    def forward(self, x):
+        largest = x.detach().abs().max()
+        if largest > 50:
+            self.written.fill_(largest)
+            self.exchanged = largest[None]
+            self.register_buffer("added", largest[None])
+            if self.fail:
+                raise KeyboardInterrupt
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("way", [train_full_batch, train_poisson])
+@pytest.mark.parametrize("fail", [False, True])
+def test_no_buffer_keeps_a_private_value(way, fail: bool) -> None:
+    records = X.copy()
+    records[:, 0] = 77.0
+    module = Remembering()
+    settings = {"event": event_of(2)} if way is train_full_batch else {"sampling": PoissonSampling(60, POISSON)}
+    settings |= {"clip_norm": 1.0, "learning_rates": 0.1, "noise": NoiseSource.insecure(0)}
+    module.fail = fail
+    if fail:
+        with pytest.raises(KeyboardInterrupt):
+            way(module, records, Y, **settings)
+    else:
+        way(module, records, Y, **settings)
+    assert {name: float(value) for name, value in module.named_buffers()} == {"written": 0.0, "exchanged": 0.0}
+    module.fail = False
+    module(torch.from_numpy(records))
+    assert module.written == 77, "the module does write where nobody restores"

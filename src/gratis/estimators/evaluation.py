@@ -115,7 +115,7 @@ def _squares(estimator: Any, X: NDArray[np.float64], y: NDArray[np.float64]) -> 
 
 def _answerable(estimator: Any, X: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Rows at which `predict` raises nothing, and which of them are the records' own; the others count as nothing."""
-    valid: NDArray[np.bool_] = np.asarray(np.isfinite(X).all(axis=1))
+    valid = np.asarray(np.isfinite(X).all(axis=1))
     if estimator.on_invalid == "impute":
         return X, np.ones_like(valid)
     return np.where(valid[:, None], X, 0.0), valid
