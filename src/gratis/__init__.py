@@ -21,6 +21,11 @@ _LAZY = {
     "DPRandomFeaturesClassifier": "gratis.estimators",
     "DPRandomFeaturesRegressor": "gratis.estimators",
     "PublicScales": "gratis.estimators",
+    "Descent": "gratis.specs.settings",
+    "Facts": "gratis.specs.facts",
+    "plan": "gratis.estimators.fit_plan",
+    "read_plan": "gratis.estimators.fit_plan",
+    "account": "gratis.accounting",
     "load_model": "gratis.estimators",
     "save_model": "gratis.estimators",
 }

@@ -8,7 +8,8 @@ from typing import Any
 import typer
 
 from gratis.cli import plan_network
-from gratis.cli.output import JSON_OPTION, emit, messages, table
+from gratis.cli.output import JSON_OPTION, emit, table
+from gratis.cli.plan_model import MODELS, plan_command
 from gratis.specs.errors import GratisError
 
 __all__ = ["app"]
@@ -21,8 +22,8 @@ def _group() -> None:
     """Keep sub-commands visible."""
 
 
-@app.command()
-def linear(
+@app.command("one-pass")
+def one_pass(
     n: int = typer.Option(..., help="Number of rows (public)."),
     d: int = typer.Option(..., help="Number of columns."),
     mu: float | None = typer.Option(None, help="Budget as a Gaussian-DP parameter."),
@@ -39,7 +40,7 @@ def linear(
     target_r2: float | None = typer.Option(None, help="Also say how many rows, or which epsilon, reach this R²."),
     as_json: bool = JSON_OPTION,
 ) -> None:
-    """Predict the excess risk of private linear regression and choose how to train."""
+    """Theory of linear regression: the risk of every one-pass schedule, and of plain descent, under what is assumed."""
     from gratis.accounting import describe_guarantee
     from gratis.planner.assumptions import LinearFacts
     from gratis.planner.inverse import needed_for_target
@@ -92,61 +93,8 @@ def linear(
     emit(data, as_json=as_json, text=text)
 
 
-@app.command("random-features")
-def random_features(
-    n: int = typer.Option(..., help="Number of rows (public)."),
-    d: int = typer.Option(..., help="Number of inputs."),
-    p: int = typer.Option(..., help="Number of random features."),
-    epsilon: float = typer.Option(..., help="Budget."),
-    delta: float = typer.Option(..., help="Budget."),
-    neighbouring: str = typer.Option("replace-one", help="replace-one or zero-out."),
-    activation: str = typer.Option("tanh", help="tanh, relu or erf."),
-    as_json: bool = JSON_OPTION,
-) -> None:
-    """Choose clip norm, steps, rate and noise of random-features regression, and predict its test loss."""
-    from gratis.accounting import describe_guarantee
-    from gratis.planner.random_features import plan_random_features
-    from gratis.specs.budget import Budget
-    from gratis.specs.neighbouring import Neighbouring
-
-    budget = Budget(epsilon=epsilon, delta=delta, neighbouring=Neighbouring.parse(neighbouring))
-    with messages(quiet=as_json).status("training twins of this size"):
-        plan = plan_random_features(n, d, p, budget, activation=activation)
-    details, settings = plan.prediction.details, plan.settings
-    rows = [
-        ["clip norm C", f"{settings['clip_norm']:.5g}"],
-        ["steps T", str(settings["steps"])],
-        ["learning rate η", f"{settings['learning_rate']:.5g}"],
-        ["noise of a step", f"{settings['noise_std']:.5g}"],
-        ["test loss", f"{plan.prediction.value:.3f} ({plan.prediction.low:.3f} to {plan.prediction.high:.3f})"],
-        ["non-private interpolant", f"{details['predicted_nonprivate_loss']:.3f}"],
-        ["non-private, stopped early", f"{details['predicted_nonprivate_stopped_loss']:.3f}"],
-        ["gap to the interpolant", f"{details['gap']:+.3f}"],
-        *([f"Theorem 2, {name.replace('_', ' ')}", f"{value:.3g}"] for name, value in details["theorem_2"].items()),
-    ]
-    emit(
-        {
-            "settings": plan.settings,
-            "predicted_test_loss": plan.prediction.value,
-            "predicted_nonprivate_loss": details["predicted_nonprivate_loss"],
-            "prediction": plan.prediction.to_json(),
-            "guarantee": describe_guarantee(plan.event, budget) | {"neighbouring": str(budget.neighbouring)},
-            "reasons": list(plan.reasons),
-        },
-        as_json=as_json,
-        text="\n".join(
-            [
-                *plan.reasons,
-                "",
-                table(["quantity", "planned"], rows),
-                "",
-                "Theorem 2's terms are without constants and logarithms.",
-                "Assumed: " + "; ".join(plan.prediction.assumptions) + ".",
-            ]
-        ),
-    )
-
-
+for _model in MODELS:
+    app.command(_model)(plan_command(_model))
 app.command("network")(plan_network.network)
 
 

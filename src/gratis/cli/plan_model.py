@@ -1,0 +1,110 @@
+"""`gratis plan MODEL`: exactly the plan that `gratis fit` and the estimator run for these sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from gratis.cli.output import JSON_OPTION, emit, messages, table
+
+__all__ = ["MODELS", "descent_options", "plan_command"]
+
+MODELS = {
+    "linear": "Linear regression.",
+    "logistic": "Logistic regression, two or more classes.",
+    "random-features": "Random features, regression or classification.",
+    "mlp": "A fully connected network.",
+}
+
+
+def descent_options(**given: Any) -> dict[str, Any]:
+    """Turn options of the command line into the estimator's `descent`, if any is given."""
+    from gratis.specs.settings import Descent
+
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return {"descent": Descent(**chosen)} if chosen else {}
+
+
+def plan_command(model: str) -> Callable[..., None]:
+    """Return the command of one model."""
+
+    def command(
+        n: int = typer.Option(..., "--n", help="Rows (public)."),
+        d: int = typer.Option(..., "--d", help="Columns after encoding."),
+        classes: int | None = typer.Option(None, help="Number of classes; none for regression."),
+        epsilon: float = typer.Option(..., help="Budget."),
+        delta: float = typer.Option(..., help="Budget."),
+        neighbouring: str = typer.Option("replace-one", help="replace-one or zero-out."),
+        preprocessing: str = typer.Option("private", help="private, or none: columns and target are on a scale of 1."),
+        algorithm: str | None = typer.Option(None, help="For linear and logistic: full-batch or one-pass."),
+        schedule: str | None = typer.Option(None, help="For one pass: free, poly:ALPHA, harmonic or free-clip."),
+        features: str | None = typer.Option(None, help="For random features: tanh, relu, erf or scattering."),
+        n_features: int | None = typer.Option(None, "--n-features", "--p", help="For random features: how many."),
+        steps: int | None = typer.Option(None, help="T; planned if left out."),
+        clip_norm: float | None = typer.Option(None, help="C; planned if left out."),
+        learning_rate: float | None = typer.Option(None, help="Step size; planned if left out."),
+        average: bool | None = typer.Option(None, help="Return the mean of the last half of the iterates."),
+        noise: str | None = typer.Option(None, help="exact, or paper (S0's Proposition 2.2)."),
+        engine: str | None = typer.Option(None, help="For random features: primal or dual."),
+        output: Path | None = typer.Option(None, help="Write the plan to this file, for `gratis fit --plan`."),
+        as_json: bool = JSON_OPTION,
+    ) -> None:
+        from gratis.accounting import describe_guarantee, leaf_mu
+        from gratis.estimators.fit_plan import plan
+        from gratis.specs.events import Composition
+
+        given = {
+            "preprocessing": preprocessing,
+            "algorithm": algorithm,
+            "schedule": schedule,
+            "features": features,
+            "n_features": n_features,
+        }
+        choices: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if model == "mlp" and steps is not None:
+            choices["steps"], steps = steps, None
+        choices |= descent_options(
+            steps=steps, clip_norm=clip_norm, learning_rate=learning_rate, average=average, noise=noise, engine=engine
+        )
+        with messages(quiet=as_json).status("planning from public facts"):
+            made = plan(
+                model, rows=n, columns=d, classes=classes, epsilon=epsilon, delta=delta, neighbouring=neighbouring,
+                **choices,
+            )  # fmt: skip
+        if output is not None:
+            made.write(output)
+        leaves = made.event.leaves() if isinstance(made.event, Composition) else (made.event,)
+        mus = [leaf_mu(leaf) for leaf in leaves]
+        total = sum(mu * mu for mu in mus)
+        releases = [
+            [leaf.label or leaf.kind, f"{mu:.4g}", f"{mu * mu / total:.1%}"]
+            for leaf, mu in zip(leaves, mus, strict=True)
+        ]
+        settings = [[name.replace("_", " "), _shown(value)] for name, value in made.settings.items()]
+        lines = [
+            *made.words(),
+            "",
+            table(["setting", "planned"], settings),
+            "",
+            table(["release", "mu", "share"], releases),
+            "",
+            "Assumed: " + "; ".join(made.prediction.assumptions) + ".",
+        ]
+        if output is not None:
+            lines.append(f"Written to {output}: gratis fit FILE --target COLUMN --plan {output}")
+        guarantee = describe_guarantee(made.event, made.budget) | {"neighbouring": neighbouring}
+        emit(made.to_json() | {"guarantee": guarantee}, as_json=as_json, text="\n".join(lines))
+
+    command.__doc__ = f"{MODELS[model]} The plan that `gratis fit --model {model}` runs for these sizes."
+    return command
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.5g}"
+    if isinstance(value, (list, tuple)):
+        return f"{len(value)} entries" if len(value) > 6 else ", ".join(map(_shown, value))
+    return str(value)

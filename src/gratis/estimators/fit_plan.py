@@ -1,0 +1,168 @@
+"""The plan of a fit: shown by `gratis plan`, written to a file, and run, by whoever has the rows."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from gratis.estimators.model_choice import make_estimator
+from gratis.specs.budget import Budget
+from gratis.specs.certificates import plain
+from gratis.specs.errors import GratisError
+from gratis.specs.events import event_from_json
+from gratis.specs.facts import Facts
+from gratis.specs.neighbouring import Neighbouring
+from gratis.specs.plans import Plan
+from gratis.specs.settings import Descent
+from gratis.specs.strict_json import read_json
+
+__all__ = ["FORMAT", "FitPlan", "plan", "read_plan"]
+
+FORMAT = "gratis-plan/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitPlan(Plan):
+    """A plan with all that is needed to run it: the model's name, the facts it was made for, and what was chosen.
+
+    `certificate.event == plan.event` for what it releases. A plan from a file is made again before it is run and must
+    come out the same, so a file that was changed, or was made by a version that plans otherwise, is refused.
+    """
+
+    model: str
+    facts: Facts
+    choices: dict[str, Any] = field(default_factory=dict, hash=False)
+
+    def estimator(self, **more: Any) -> Any:
+        """Return the unfitted estimator that runs this plan; `more` are its ledger, classes, handling of invalid values."""
+        if self.budget.epsilon is None:
+            raise GratisError("estimators take a budget in epsilon and delta; this plan has one in mu")
+        choices = dict(self.choices)
+        if "descent" in choices:
+            choices["descent"] = Descent.from_json(choices["descent"])
+        return make_estimator(
+            self.model, self.facts.task, epsilon=self.budget.epsilon, delta=self.budget.delta or 0.0,
+            neighbouring=str(self.budget.neighbouring), **choices, **more,
+        )  # fmt: skip
+
+    def run(self, X: ArrayLike, y: ArrayLike, **more: Any) -> Any:
+        """Reserve, train, certify: return the fitted estimator. `more` as for `estimator`."""
+        return self.estimator(**more).fit(X, y, plan=self)
+
+    @property
+    def cost(self) -> tuple[float, float, float, str] | None:
+        """What privacy is predicted to cost against the same model without it: value, low, high, unit."""
+        found, details = self.prediction, self.prediction.details
+        if found.quantity == "excess_risk" and self.facts.classes is None:
+            return 2 * found.value, 2 * found.low, 2 * found.high, "R²"
+        if found.quantity == "excess_risk":
+            return found.value, found.low, found.high, "nats of log loss"
+        if "predicted_nonprivate_loss" in details:
+            best = min(
+                details["predicted_nonprivate_loss"], details.get("predicted_nonprivate_stopped_loss", float("inf"))
+            )
+            return max(0.0, found.value - best), max(0.0, found.low - best), max(0.0, found.high - best), "R²"
+        return None
+
+    def words(self) -> list[str]:
+        """The plan in sentences: cost first."""
+        found = self.cost
+        if found is None:
+            return [f"Quality is not predicted: {self.prediction.assumptions[-1]}.", *self.reasons]
+        value, low, high, unit = found
+        return [f"Privacy is predicted to cost {value:.3g} of {unit} ({low:.3g} to {high:.3g}).", *self.reasons]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for JSON, the event too."""
+        return plain(
+            {
+                "format": FORMAT,
+                "model": self.model,
+                "facts": self.facts.to_json(),
+                "choices": self.choices,
+                # Two arguments: a slotted dataclass is made twice, and `super()` would see the first.
+                **Plan.to_json(self),
+                "event": self.event.to_json(),
+            }
+        )
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write a plan file."""
+        try:
+            Path(path).write_text(json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        except OSError as error:
+            reason = error.strerror
+        else:
+            return
+        raise GratisError(f"the plan file {os.fspath(path)!r} cannot be written: {reason}")
+
+
+def plan(
+    model: str,
+    *,
+    rows: int,
+    columns: int,
+    classes: int | None = None,
+    budget: Budget | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    neighbouring: str = "replace-one",
+    **choices: Any,
+) -> FitPlan:
+    """Plan a model from public facts: what `gratis plan MODEL` prints and `fit` runs.
+
+    Parameters
+    ----------
+    model : "linear", "logistic", "random-features", "mlp", …
+    rows, columns, classes : int
+        Public sizes; classes for a classification.
+    budget : Budget, or epsilon and delta
+    choices
+        The estimator's own parameters: preprocessing, descent, algorithm, n_features, …
+
+    >>> made = plan("linear", rows=5000, columns=4, epsilon=1.0, delta=1e-6)
+    >>> made.settings["steps"], made.cost[3]
+    (64, 'R²')
+    """
+    asked = budget or Budget(epsilon=epsilon, delta=delta, neighbouring=Neighbouring.parse(neighbouring))
+    if choices.get("public") is not None:
+        raise GratisError("a plan holds no public scales: plan with preprocessing='none', which costs the same")
+    facts = Facts(rows=rows, columns=columns, classes=classes)
+    estimator = make_estimator(
+        model, facts.task, epsilon=asked.epsilon, delta=asked.delta, neighbouring=str(asked.neighbouring), **choices
+    )
+    made = estimator.plan(rows, columns, classes=classes)
+    if isinstance(choices.get("descent"), Descent):
+        choices["descent"] = choices["descent"].to_json()
+    return FitPlan(model=model, facts=facts, choices=choices, **{f.name: getattr(made, f.name) for f in fields(Plan)})
+
+
+def read_plan(path: str | os.PathLike[str]) -> FitPlan:
+    """Read a plan file strictly: make the plan again from its facts, budget and choices, and compare what it releases."""
+    data = read_json(path, "the plan file")
+    wanted = {"format", "model", "facts", "choices", "budget", "event"}
+    if not isinstance(data, dict) or data.get("format") != FORMAT or not wanted <= set(data):
+        raise GratisError(f"{os.fspath(path)!r} is not a plan file of format {FORMAT}")
+    choices = data["choices"]
+    if not isinstance(data["model"], str) or not isinstance(choices, dict):
+        raise GratisError(f"{os.fspath(path)!r} is not a plan file of format {FORMAT}")
+    if "descent" in choices:
+        choices = choices | {"descent": Descent.from_json(choices["descent"])}
+    foreign = {"epsilon", "delta", "neighbouring", "ledger", "dataset", "noise_seed", "insecure_reproducible"}
+    if foreign & set(choices) or not isinstance(data["budget"], dict):
+        raise GratisError("a plan file chooses neither ledger nor noise, and states its budget apart")
+    facts = Facts.from_json(data["facts"])
+    try:
+        made = plan(data["model"], **asdict(facts), budget=Budget.from_json(data["budget"]), **choices)
+    except TypeError:
+        made = None
+    if made is None:
+        raise GratisError("the plan file holds choices that its model does not have")
+    if made.event != event_from_json(data["event"]):
+        raise GratisError("the plan file was changed, or made by a version that plans otherwise: make it anew")
+    return made
