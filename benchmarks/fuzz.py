@@ -428,7 +428,7 @@ def command(rng: Rng, folder: Path) -> str:
     """Run a command in this process."""
     words = arguments(rng, folder)
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             code = run(words)
         except SystemExit as ended:
