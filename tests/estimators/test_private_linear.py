@@ -11,6 +11,7 @@ import pytest
 from gratis import Budget, DPLinearRegression, DPLogisticRegression, Ledger, PublicScales
 from gratis.accounting import verify_certificate
 from gratis.data.streaming import ArrayRows
+from gratis.estimators.private_fit import Release
 from gratis.specs.certificates import Certificate
 from gratis.specs.errors import BudgetExceededError, GratisError
 
@@ -258,3 +259,31 @@ def test_no_message_quotes_a_private_cell() -> None:
     with pytest.raises(GratisError) as refused:
         DPLinearRegression().fit([[1.0], [2.0]], ["HIV positive", "1.0"])
     assert "HIV" not in str(refused.value)
+
+
+def test_a_table_that_cannot_fit_is_refused_before_the_ledger_is_asked(monkeypatch):
+    """A process killed halfway would have spent its budget for nothing."""
+    from gratis.training import staged
+
+    model = DPLinearRegression(epsilon=1.0, delta=1e-5)
+    monkeypatch.setattr(staged, "available_memory", lambda: 10**6)
+    monkeypatch.setattr(Release, "__enter__", lambda self: pytest.fail("the ledger was asked"))
+    with pytest.raises(GratisError, match="nothing was spent"):
+        model.fit(np.ones((20, 3)), np.arange(20.0))
+
+
+@pytest.mark.parametrize("n_classes", [None, 3])
+def test_wide_tables_are_trained_without_second_moments(n_classes):
+    rng = np.random.default_rng(0)
+    factor = rng.standard_normal((400, 1))
+    X = factor + rng.standard_normal((400, 1000))
+    private = {"epsilon": 3.0, "delta": 1e-5, "noise_seed": 1, "insecure_reproducible": True}
+    if n_classes is None:
+        model, y = DPLinearRegression(**private), factor[:, 0]
+    else:
+        model, y = DPLogisticRegression(classes=[0, 1, 2], **private), np.digitize(factor[:, 0], [-0.5, 0.5])
+    model.fit(X, y)
+    assert "second moments" not in model.plan_.settings["stages"]
+    assert model.plan_.schedule.startswith("plain")
+    assert model.prediction_.source.startswith("twins of assumed spectra")
+    assert model.score(X, y) > 0.6, "one direction explains the table: dimension does no harm"

@@ -27,6 +27,7 @@ __all__ = ["Column", "EncodedRows", "Kind", "TableSchema", "can_be_target", "dis
 
 Array = NDArray[np.float64]
 _NUMBERS_AT_ONCE = 2**19
+_WIDE_ROWS, _WIDE_NUMBERS = 256, 2**23
 _TRUE, _FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 
 
@@ -271,7 +272,9 @@ class EncodedRows:
         self.n_features = len(schema.names)
         chosen = self._chosen(0, n_rows)
         self.n_rows = n_rows if chosen is None else int(chosen.sum())
-        self._batch_rows = max(1, min(2**16, _NUMBERS_AT_ONCE // max(self.n_features, 1)))
+        # Every column of a batch costs some microseconds whatever its length: wide tables take larger batches.
+        wide = min(_WIDE_ROWS, _WIDE_NUMBERS // max(self.n_features, 1))
+        self._batch_rows = max(1, wide, min(2**16, _NUMBERS_AT_ONCE // max(self.n_features, 1)))
 
     def batches(self) -> Iterator[tuple[Array, Array]]:
         """Yield (X, y) in stored order."""

@@ -46,9 +46,9 @@ _SHARES = (0.33, 0.17, 0.50)  # of μ²: standardisation, second moments, descen
 _POOLED_SHARES = (0.20, 0.18, 0.62)  # columns cannot be told apart, so less is spent on asking
 
 
-# Chosen on synthetic problems (benchmarks/wide_tables.py synthetic; docs/results/wide.md): crowding κd/(nμ) above which
-# plain descent does better, and columns whose eigenvectors take a minute and a gigabyte.
-_CROWDED, _MOST_COLUMNS = 1.0, 4096
+# Chosen on synthetic problems and validation rows of mfeat_factors (benchmarks/wide_tables.py; docs/results/wide.md):
+# crowding κd/(nμ) above which plain descent does better, and columns whose eigenvectors take a minute and a gigabyte.
+_CROWDED, _MOST_COLUMNS = 1.5, 4096
 _ROWS_AT_ONCE = 256
 _OVERHEAD = 300 * 10**6  # twins and chunks
 
@@ -111,7 +111,7 @@ def second_moments_pay(n_records: int, n_columns: int, *, mu: float, neighbourin
 
     Its noise has spectral norm ≍ κd^{3/2}/(nμ) against a trace of d, so only directions with a share ≫ κ√d/(nμ) of the
     variance are seen. Plain descent needs no basis to learn directions with a share ≫ κ/(nμ); what it lacks is the
-    equal treatment of weaker ones, which the noise drowns where crowding κd/(nμ) is above one.
+    equal treatment of weaker ones, which the noise drowns where crowding κd/(nμ) is above one or so.
 
     >>> second_moments_pay(2000, 100, mu=0.3, neighbouring=Neighbouring.REPLACE_ONE)
     True
