@@ -39,14 +39,12 @@ class FitPlan(Plan):
     choices: dict[str, Any] = field(default_factory=dict, hash=False)
 
     def estimator(self, **more: Any) -> Any:
-        """Return the unfitted estimator that runs this plan; `more` are its ledger, classes, handling of invalid values."""
-        if self.budget.epsilon is None:
-            raise GratisError("estimators take a budget in epsilon and delta; this plan has one in mu")
+        """Return the unfitted estimator that runs this plan; `more` are its ledger, classes, on_invalid."""
         choices = dict(self.choices)
         if "descent" in choices:
             choices["descent"] = Descent.from_json(choices["descent"])
         return make_estimator(
-            self.model, self.facts.task, epsilon=self.budget.epsilon, delta=self.budget.delta or 0.0,
+            self.model, self.facts.task, epsilon=self.budget.epsilon or 0.0, delta=self.budget.delta or 0.0,
             neighbouring=str(self.budget.neighbouring), **choices, **more,
         )  # fmt: skip
 
@@ -63,10 +61,9 @@ class FitPlan(Plan):
         if found.quantity == "excess_risk":
             return found.value, found.low, found.high, "nats of log loss"
         if "predicted_nonprivate_loss" in details:
-            best = min(
-                details["predicted_nonprivate_loss"], details.get("predicted_nonprivate_stopped_loss", float("inf"))
-            )
-            return max(0.0, found.value - best), max(0.0, found.low - best), max(0.0, found.high - best), "R²"
+            best = min(details["predicted_nonprivate_loss"], details["predicted_nonprivate_stopped_loss"])
+            value, low, high = (max(0.0, loss - best) for loss in (found.value, found.low, found.high))
+            return value, low, high, "R²"
         return None
 
     def words(self) -> list[str]:
@@ -132,6 +129,8 @@ def plan(
     asked = budget or Budget(epsilon=epsilon, delta=delta, neighbouring=Neighbouring.parse(neighbouring))
     if choices.get("public") is not None:
         raise GratisError("a plan holds no public scales: plan with preprocessing='none', which costs the same")
+    if asked.epsilon is None or asked.delta is None:
+        raise GratisError("a fit is planned for a budget in epsilon and delta")
     facts = Facts(rows=rows, columns=columns, classes=classes)
     estimator = make_estimator(
         model, facts.task, epsilon=asked.epsilon, delta=asked.delta, neighbouring=str(asked.neighbouring), **choices
@@ -143,7 +142,7 @@ def plan(
 
 
 def read_plan(path: str | os.PathLike[str]) -> FitPlan:
-    """Read a plan file strictly: make the plan again from its facts, budget and choices, and compare what it releases."""
+    """Read a plan file: make the plan again from its facts, budget and choices, and compare what it releases."""
     data = read_json(path, "the plan file")
     wanted = {"format", "model", "facts", "choices", "budget", "event"}
     if not isinstance(data, dict) or data.get("format") != FORMAT or not wanted <= set(data):

@@ -61,7 +61,7 @@ def _refuse_shape(name: str, array: NDArray[Any]) -> None:
 def _holds_text(array: NDArray[Any]) -> bool:
     try:
         array.astype(np.float64)
-    except ValueError:
+    except (ValueError, OverflowError):
         return True
     except TypeError:
         pass  # no numbers at all: validation says so without quoting
