@@ -1,4 +1,4 @@
-"""`gratis plan linear` and `gratis quickstart` as a user types them."""
+"""`gratis plan one-pass` and `gratis quickstart` as a user types them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KNOWN = ["--signal-variance", "1", "--label-noise-variance", "0.25", "--spectrum
 
 
 def plan(*arguments: str) -> int:
-    return run(["plan", "linear", *arguments])
+    return run(["plan", "one-pass", *arguments])
 
 
 def test_json_keys_and_values(capsys: pytest.CaptureFixture[str]) -> None:

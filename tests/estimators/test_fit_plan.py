@@ -1,0 +1,122 @@
+"""The plan that is shown is the plan that runs: also from a file, also in another process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gratis import Budget, Descent, plan, read_plan
+from gratis.cli.program import run
+from gratis.specs.errors import GratisError
+
+BUDGET = Budget(epsilon=2.0, delta=1e-3)
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((60, 3))
+TARGETS = {None: X[:, 0] + 0.1 * RNG.standard_normal(60), 2: (X[:, 0] > 0).astype(int)}
+CASES = [
+    ("linear", None, {}),
+    ("linear", None, {"algorithm": "one-pass", "schedule": "poly:0.5"}),
+    ("linear", None, {"preprocessing": "none", "descent": Descent(steps=8, clip_norm=1.0, learning_rate=0.5)}),
+    ("logistic", 2, {}),
+    ("logistic", 2, {"algorithm": "one-pass"}),
+    ("random-features", None, {"n_features": 100}),
+    ("random-features", None, {"n_features": 100, "descent": Descent(steps=20, average=True)}),
+    ("random-features", None, {"n_features": 100, "preprocessing": "none", "descent": Descent(noise="paper")}),
+    ("random-features", 2, {"n_features": 100}),
+    ("random-features", 2, {"n_features": 40, "descent": Descent(steps=10, clip_norm=0.5, engine="primal")}),
+    ("mlp", 2, {"width": 5, "steps": 3}),
+    ("mlp", 2, {"width": 5, "steps": 3, "descent": Descent(clip_norm=0.5)}),
+]
+
+
+@pytest.mark.parametrize(("model", "classes", "choices"), CASES)
+def test_what_is_planned_is_certified(model: str, classes: int | None, choices: dict, tmp_path: Path) -> None:
+    made = plan(model, rows=60, columns=3, classes=classes, budget=BUDGET, **choices)
+    made.write(tmp_path / "plan.json")
+    again = read_plan(tmp_path / "plan.json")
+    assert again == made
+    fitted = again.run(X, TARGETS[classes], **({} if classes is None else {"classes": [0, 1]}))
+    assert fitted.certificate_.event == made.event == fitted.plan_.event
+    assert fitted.certificate_.guarantee["epsilon"] <= 2.0
+
+
+def test_a_plan_of_another_process_is_the_same(tmp_path: Path) -> None:
+    sizes = ["--n", "60", "--d", "3", "--epsilon", "2", "--delta", "1e-3", "--output", str(tmp_path / "plan.json")]
+    code = f"from gratis.cli.program import run; raise SystemExit(run({['plan', 'linear', *sizes]!r}))"
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+    read = read_plan(tmp_path / "plan.json")
+    assert read == plan("linear", rows=60, columns=3, budget=BUDGET, preprocessing="private")
+    assert read.run(X, TARGETS[None]).certificate_.event == read.event
+
+
+def test_another_plan_is_refused_before_anything_is_spent(tmp_path: Path) -> None:
+    made = plan("linear", rows=60, columns=3, budget=BUDGET)
+    with pytest.raises(GratisError, match="other rows"):
+        made.run(X[:50], TARGETS[None][:50])
+    data = made.to_json()
+    for change in ({"facts": data["facts"] | {"rows": 61}}, {"budget": data["budget"] | {"epsilon": 3.0}}, {"format": "x"},
+                   {"choices": {"steps": 3}}, {"choices": {"noise_seed": 3}}, {"model": "forest"}, {"facts": []}):  # fmt: skip
+        (tmp_path / "plan.json").write_text(json.dumps(data | change))
+        with pytest.raises(GratisError):
+            read_plan(tmp_path / "plan.json")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"steps": 0},
+        {"clip_norm": -1.0},
+        {"learning_rate": [0.1, 0.2]},
+        {"noise": "none"},
+        {"engine": "gpu"},
+        {"average": 3},
+    ],
+)
+def test_bad_settings(settings: dict) -> None:
+    with pytest.raises(GratisError):
+        Descent(**settings)
+
+
+@pytest.mark.parametrize(
+    ("model", "classes", "descent"),
+    [("linear", None, Descent(engine="dual")), ("linear", None, Descent(clip_norm=1.0)), ("mlp", 2, Descent(noise="paper")),
+     ("random-features", None, Descent(noise="paper")), ("random-features", 2, Descent(noise="paper"))],
+)  # fmt: skip
+def test_settings_that_a_model_does_not_have(model: str, classes: int | None, descent: Descent) -> None:
+    with pytest.raises(GratisError):
+        plan(model, rows=60, columns=3, classes=classes, budget=BUDGET, descent=descent)
+
+
+def test_settings_given_are_the_settings_used() -> None:
+    """Without noise to speak of, two steps of Algorithm 1 are what the user asked for."""
+    descent = Descent(steps=2, clip_norm=1e3, learning_rate=1e-3)
+    made = plan(
+        "random-features",
+        rows=60,
+        columns=3,
+        epsilon=1e6,
+        delta=0.1,
+        n_features=50,
+        preprocessing="none",
+        descent=descent,
+    )
+    fitted = made.run(X, TARGETS[None])
+    phi = fitted.feature_map_.transform(X).astype(float)
+    theta = np.zeros(50)
+    for _ in range(2):
+        theta -= 1e-3 * 2 * phi.T @ (phi @ theta - TARGETS[None]) / 60
+    assert np.allclose(fitted.coef_[:, 0], theta, rtol=0.2, atol=2e-4)
+
+
+def test_the_command_line_refuses_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--n", "60", "--d", "3", "--epsilon", "2", "--delta", "1e-3"]
+    for more in (["--noise", "paper"], ["--steps", "0"], ["--classes", "2"], ["--algorithm", "adam"]):
+        assert run(["plan", "linear", *sizes, *more]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert len(captured.err.strip().splitlines()) == 1
