@@ -62,6 +62,7 @@ class Course:
         self.folder = folder
         write_table(folder / "t.csv")
         Ledger.create(folder / "fresh", {"people": Budget(epsilon=20.0, delta=1e-3)})
+        run(["--version"])  # loads what the command line needs
         for rows in (150, 112, 113):  # predictions are remembered, so that the runs share them
             predict_quality("linear", rows, 2, Budget(epsilon=4.0, delta=1e-3))
 
@@ -186,6 +187,8 @@ def main(runs: int, seed: int) -> int:
                     os.kill(child, sent)
             left, wrong = judge(place, end_of(child), sent, old if variant == "force" else None)
             counts[sent.name, left] += 1
+            if number % 30 == 29:
+                print(f"{number + 1} runs", file=sys.stderr)
             failures += [f"run {number} ({variant}, {sent.name}): {what}" for what in wrong]
     print(f"{runs} runs; seconds from the reservation to the end: "
           + ", ".join(f"{variant} {seconds:.2f}" for variant, seconds in lengths.items()))  # fmt: skip

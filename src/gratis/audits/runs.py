@@ -37,7 +37,11 @@ def run_trainings(
     [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]
     """
     runs = check_count("runs", runs)
-    if isinstance(workers, bool) or not isinstance(workers, int) or not (workers == -1 or 1 <= workers <= _MOST_WORKERS):
+    if (
+        isinstance(workers, bool)
+        or not isinstance(workers, int)
+        or not (workers == -1 or 1 <= workers <= _MOST_WORKERS)
+    ):
         raise GratisError(f"workers must be 1 to {_MOST_WORKERS} processes, or -1 for all cores, got {workers!r}")
     portions = [range(runs)[k::_PORTIONS] for k in range(min(_PORTIONS, runs))]
 
