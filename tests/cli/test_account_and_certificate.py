@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gratis.accounting import gdp_mu_lower_bound
 from gratis.cli.program import run
 
 
@@ -155,3 +156,40 @@ def test_help_and_version() -> None:
     assert "plan" in gratis("--help").stdout
     assert gratis("--version").stdout.strip().count(".") == 2
     assert "Commands" in gratis().stdout
+
+
+EXTREME = {
+    "mu": ["account", "epsilon", "--mu", "1e308", "--delta", "1e-5"],
+    "epsilon": ["account", "mu", "--epsilon", "1e308", "--delta", "1e-5"],
+}
+
+
+@pytest.mark.parametrize("arguments", EXTREME.values(), ids=EXTREME)
+def test_numbers_near_the_largest_get_an_answer(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 0
+    assert "nan" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["account", "ladder", "--epsilon", "1e308"], "up to epsilon 500"),
+        (["audit", "one-pass", "--runs", "50", "--workers", "1" + 26 * "0"], "workers must be 1 to 1000"),
+        (["audit", "one-pass", "--runs", "50", "--mu", "1e308"], "noise_stds"),
+        (["plan", "linear", "--n", "1000", "--d", "10", "--mu", "1e308"], "noise_stds"),
+    ],
+    ids=["ladder", "workers", "audit", "plan"],
+)
+def test_numbers_near_the_largest_are_refused(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("gratis: ")
+    assert words in said
+
+
+def test_a_larger_epsilon_never_allows_less() -> None:
+    found = [gdp_mu_lower_bound(epsilon=epsilon, delta=1e-5) for epsilon in (1e299, 1e300, 1e307, 1.7e308)]
+    assert found == sorted(found)
+    assert found[0] > 1e149

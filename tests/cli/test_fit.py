@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import pkgutil
+import resource
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +23,8 @@ import pytest
 from gratis import Budget, Ledger, load_model
 from gratis.accounting import verify_certificate
 from gratis.cli.program import run
+from gratis.estimators.model_file import save_model
+from gratis.estimators.table_fit import TableJob
 from gratis.specs.certificates import Certificate
 from gratis.specs.errors import LedgerError
 
@@ -46,6 +52,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "words.csv").write_text("\n".join(text))
     whole = (path / "t.parquet").read_bytes()
     (path / "cut.parquet").write_bytes(whole[: len(whole) - 50])
+    header = (path / "t.csv").read_bytes().split(b"\n", 1)
+    (path / "twice.csv").write_bytes(header[0].replace(b'"b"', b'"z"') + b"\n" + header[1])
+    (path / "latin.csv").write_bytes(header[0].replace(b'"b"', b'"\xfc"') + b"\n" + header[1])
+    pa.parquet.write_table(
+        pa.Table.from_arrays([table["z"], table["b"], table["y"]], ["z", "z", "y"]), path / "twice.parquet"
+    )
+    pa.parquet.write_table(table.append_column("bytes", pa.array([b"\xff", b"a"] * 300)), path / "bytes.parquet")
+    (path / "deep.json").write_text('{"columns":' + "[" * 100_000 + "]" * 100_000 + "}")
+    (path / "long.json").write_text('{"columns": {"z": {"kind": "numeric", "missing": ' + "9" * 5000 + "}}}")
+    (path / "large.json").write_text('{"columns": {"z": {"kind": "numeric", "missing": ' + "9" * 400 + "}}}")
     schema = {"columns": {"sex": {"kind": "categorical", "levels": ["f", "m"]}, "label": "ignored"}}
     (path / "schema.json").write_text(json.dumps(schema))
     declared = {"columns": {"z": "numeric", "sex": {"kind": "categorical", "buckets": 4}, "label": "ignored"}}
@@ -132,7 +148,8 @@ def test_a_file_larger_than_memory_is_trained_in_one_pass(
     table = pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], target: y if target == "y" else kind})
     pa.parquet.write_table(table, tmp_path / "large.parquet", row_group_size=1000)
     out = tmp_path / "out"
-    command = ["fit", str(tmp_path / "large.parquet"), "--target", target, *BUDGET, "--memory", "1e-6", "--no-audit"]
+    command = ["fit", str(tmp_path / "large.parquet"), "--target", target, "--epsilon", "4"]
+    command += ["--delta", "1e-4", "--memory", "1e-6", "--no-audit"]
     assert run([*command, "--hold-out", "0.2", "--output", str(out), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["certificate_verifies"]
@@ -178,6 +195,17 @@ WRONG = {
     "unknown model": (["t.csv", "--target", "y", "--hash", "2", *BUDGET, "--model", "forest"], "unknown model"),
     "wrong task": (["t.csv", "--target", "label", "--hash", "2", *BUDGET, "--task", "regression"], "numbers"),
     "unknown ledger": (["t.csv", "--target", "y", "--hash", "2", *BUDGET, "--ledger", "no", "--budget", "x"], "no"),
+    "repeated name": (["twice.csv", "--target", "y", "--hash", "2", *BUDGET], "'z' occurs more than once"),
+    "repeated name, Parquet": (["twice.parquet", "--target", "y", *BUDGET], "'z' occurs more than once"),
+    "header of bytes": (["latin.csv", "--target", "y", "--hash", "2", *BUDGET], "UTF-8"),
+    "target of bytes": (["bytes.parquet", "--target", "bytes", "--hash", "2", *BUDGET], "the type binary"),
+    "deep schema": (["t.csv", "--target", "y", *BUDGET, "--schema", "deep.json"], "must be JSON text"),
+    "long number": (["t.csv", "--target", "y", *BUDGET, "--schema", "long.json"], "must be JSON text"),
+    "large number": (["t.csv", "--target", "y", *BUDGET, "--schema", "large.json"], "too large"),
+    "endless epsilon": (
+        ["t.csv", "--target", "y", "--hash", "2", "--epsilon", "1e308", "--delta", "1e-3"],
+        "noise_std",
+    ),
     "half a ledger": (["t.csv", "--target", "y", "--hash", "2", *BUDGET, "--budget", "x"], "both"),
 }
 
@@ -358,38 +386,268 @@ def test_kill_during_training_leaves_the_budget_spent_and_no_model(
     assert ledger.status("people").reservations == 1
 
 
-def test_a_ledger_that_fails_after_training_leaves_the_mark(
+def fit_command(folder: Path, tmp_path: Path, *options: str) -> list[str]:
+    where = ["--output", str(tmp_path / "out"), "--ledger", str(tmp_path / "l"), "--budget", "people"]
+    return ["fit", str(folder / "t.csv"), "--target", "y", "--hash", "2", *BUDGET, *QUICK, *where, *options]
+
+
+def people(tmp_path: Path) -> Ledger:
+    return Ledger.create(tmp_path / "l", {"people": Budget(epsilon=9.0, delta=1e-3)})
+
+
+def test_the_model_is_saved_before_the_ledger_hears_of_it(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = Ledger.create(tmp_path / "l", {"people": Budget(epsilon=9.0, delta=1e-3)})
+    ledger = people(tmp_path)
 
     def broken(*_: object) -> None:
-        raise LedgerError("the disk is full")
+        raise LedgerError("the ledger is damaged")
 
     monkeypatch.setattr(Ledger, "commit", broken)
-    command = ["fit", str(folder / "t.csv"), "--target", "y", "--hash", "2", *BUDGET, *QUICK]
-    where = ["--output", str(tmp_path / "out"), "--ledger", str(tmp_path / "l"), "--budget", "people"]
-    assert run([*command, *where]) == 2
-    assert ledger.status("people").reservations == 1
-    assert [p.name for p in (tmp_path / "out").iterdir()] == ["unfinished.json"]
+    assert run(fit_command(folder, tmp_path)) == 2
+    said = capsys.readouterr().err.strip().split("\n")[-1]
+    assert f"the model is saved in '{tmp_path / 'out' / 'model.gratis'}'" in said
+    assert "is spent of the budget 'people' (mu " in said
+    assert len(ledger.status("people").never_committed) == 1
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"model.gratis", "certificate.json"}
+    written = Certificate.read(tmp_path / "out" / "certificate.json")
+    assert verify_certificate(written) == []
+    assert load_model(tmp_path / "out" / "model.gratis").estimator.certificate_ == written
+
+
+def test_what_is_added_to_the_model_may_fail(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Curve, audit and report come after the pair; each that fails is named, and the exit code is 0."""
+
+    def fails(*_: object, **__: object) -> None:
+        assert (tmp_path / "out" / "model.gratis").exists()
+        raise RuntimeError("no picture")
+
+    ledger = people(tmp_path)
+    for name in ("_curve", "_audit", "_write_report"):
+        monkeypatch.setattr(f"gratis.cli.fit.{name}", fails)
+    command = [part for part in fit_command(folder, tmp_path) if part != "--no-audit"]
+    assert run([*command, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["report"] is None
+    assert [note.split(" (")[0] for note in shown["notes"]] == [
+        "Left out: the prediction for other budgets", "Left out: the audit", "Left out: the report",
+    ]  # fmt: skip
+    assert ledger.status("people").never_committed == ()
+    saved = load_model(tmp_path / "out" / "model.gratis").estimator
+    assert saved.certificate_.ledger_entry["committed"]
 
 
 def test_the_audit_is_in_the_report_and_its_alarm_is_the_exit_code(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gratis.cli import worst_case
-
-    def audited(*arguments: object, **choices: object) -> object:
-        return audit(*arguments, **choices | {"runs": 60, "confidence": 0.95})
-
-    audit = worst_case.audit_full_batch
-    monkeypatch.setattr(worst_case, "audit_full_batch", audited)
-    exact = worst_case.descend
-    # A trainer that forgets most of its noise must be found out.
-    monkeypatch.setattr(worst_case, "descend", lambda *a, **k: exact(*a, **k | {"mu": 20 * k["mu"]}))
-    command = ["fit", str(folder / "t.csv"), "--target", "y", "--hash", "2", *BUDGET, "--model", "linear"]
-    assert run([*command, "--output", str(tmp_path / "out")]) == 3
+    found = {"verdict": "ALARM: no noise", "alarm": True, "words": "two neighbours", "mu": None}
+    monkeypatch.setattr("gratis.cli.fit._audit", lambda estimator: found)
+    command = [part for part in fit_command(folder, tmp_path) if part != "--no-audit"]
+    people(tmp_path)
+    assert run(command) == 3
     assert "ALARM" in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("everywhere", [True, False], ids=["everywhere", "in the folder"])
+def test_a_full_disk_says_what_is_spent_and_what_is_left(
+    folder: Path, tmp_path: Path, everywhere: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No file can grow (nothing is saved), or only the chosen folder is full (the model goes to a temporary one)."""
+    ledger = people(tmp_path)
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "out").mkdir()
+    old = {"model.gratis": b"an old model", "certificate.json": b"its certificate"}
+    for name, content in old.items():
+        (tmp_path / "out" / name).write_bytes(content)
+
+    def limited(path: Path, *parts: object) -> None:
+        if not everywhere and "out" in path.parts:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000 if everywhere else soft, hard))
+        try:
+            save_model(path, *parts)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    monkeypatch.setattr("gratis.estimators.model_folder.save_model", limited)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    assert run(fit_command(folder, tmp_path, "--force")) == 2
+    said = capsys.readouterr().err.strip().split("\n")[-1]
+    assert ("File too large" if everywhere else "No space left") in said
+    assert "is spent of the budget 'people' (mu " in said
+    # the old pair is as it was, also with --force
+    assert {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir() if p.name in old} == old
+    status = ledger.status("people")
+    assert (status.reservations, len(status.never_committed)) == (1, 1)
+    kept = list((tmp_path / "temporary").glob("gratis-*/model.gratis"))
+    if everywhere:
+        assert "there is no model" in said
+        assert not kept
+    else:
+        assert f"the model is saved in '{kept[0]}'" in said
+        assert load_model(kept[0]).estimator.certificate_.ledger_entry["id"] == status.never_committed[0].id
+
+
+def test_a_model_that_was_written_and_not_put_into_place_is_kept(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people(tmp_path)
+    rename = os.replace
+
+    def broken(source: object, target: object) -> None:
+        if Path(str(target)).name == "model.gratis" and Path(str(target)).parent.name == "out":
+            raise OSError(30, "Read-only file system")
+        rename(source, target)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "replace", broken)
+    assert run(fit_command(folder, tmp_path)) == 2
+    (kept,) = (tmp_path / "out").glob(".partial-*/model.gratis")
+    assert f"the model is saved in '{kept}'" in capsys.readouterr().err
+    monkeypatch.setattr(os, "replace", rename)
+    assert run(fit_command(folder, tmp_path, "--no-report")) == 0
+    assert str(kept) in " ".join(capsys.readouterr().err.split())
+    assert load_model(kept).estimator.certificate_.ledger_entry["name"] == "people"
+
+
+@pytest.mark.parametrize("where", ["reading", "reserving", "training", "saving", "predicting"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_signal_gets_a_sentence_on_what_is_spent(
+    folder: Path,
+    tmp_path: Path,
+    where: str,
+    number: signal.Signals,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the ledger is written and while the model is, the signal waits: what is said is what happened."""
+    name = {
+        "reading": "gratis.estimators.table_fit.TableJob.check",
+        "reserving": "gratis.ledger.ledger.check_affordable",
+        "training": "gratis.estimators.staged_linear.fit_stages",
+        "saving": "gratis.estimators.model_folder.save_model",
+        "predicting": "gratis.cli.fit._curve",
+    }[where]
+    work = pkgutil.resolve_name(name)
+
+    def signalled(*parts: object, **choices: object) -> object:
+        os.kill(os.getpid(), number)
+        return work(*parts, **choices)
+
+    ledger = people(tmp_path)
+    monkeypatch.setattr(name, signalled)
+    assert run(fit_command(folder, tmp_path)) == 128 + number
+    said = capsys.readouterr().err.strip().split("\n")[-1]
+    status, model = ledger.status("people"), tmp_path / "out" / "model.gratis"
+    assert said.startswith("gratis: interrupted; " if number == signal.SIGINT else "gratis: stopped; ")
+    if where == "reading":
+        assert "nothing was spent" in said
+        assert status.reservations == 0
+        assert not list((tmp_path / "out").iterdir())
+    elif where in ("reserving", "training"):
+        assert "is spent of the budget 'people' (mu " in said
+        assert "there is no model" in said
+        assert len(status.never_committed) == 1
+    else:
+        assert f"the model is saved in '{model}', and" in said
+        assert "is spent of the budget 'people' (mu " in said
+        assert status.never_committed == ()
+        assert load_model(model).estimator.certificate_ == Certificate.read(tmp_path / "out" / "certificate.json")
+
+
+def test_a_reader_that_goes_away_is_no_failure(folder: Path, tmp_path: Path) -> None:
+    """`gratis … | head`, with the reader gone before the first line; for fit also that of the standard error."""
+    fit = ["fit", str(folder / "t.csv"), "--target", "y", "--hash", "2", *BUDGET, *QUICK, "--no-report"]
+    fit += ["--output", str(tmp_path / "out")]
+    predict = ["predict", str(tmp_path / "out" / "model.gratis"), str(folder / "t.csv")]
+    for arguments in (fit, predict, ["--help"]):
+        reading, writing = os.pipe()
+        os.close(reading)
+        both = subprocess.STDOUT if arguments is fit else subprocess.PIPE
+        program = [sys.executable, "-c", "from gratis.cli import main; main()", *arguments]
+        done = subprocess.run(program, check=False, stdout=writing, stderr=both)
+        os.close(writing)
+        assert done.returncode == 0, arguments
+        assert not done.stderr
+    assert load_model(tmp_path / "out" / "model.gratis").context["table"]["task"] == "regression"
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["in memory", "streamed"])
+def test_a_file_that_changes_is_refused_before_the_reservation_and_named_after_it(
+    tmp_path: Path, streamed: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(2)
+    rows = [f"{a:.3f},{b:.3f},{a - b:.3f}" for a, b in rng.normal(size=(300, 2))]
+    table = tmp_path / "t.csv"
+
+    def write(*more: str) -> None:
+        table.write_text("\n".join(["a,b,y", *rows, *more]) + "\n")
+
+    def after(module: str, name: str, change: Callable[[], None]) -> None:
+        whole = getattr(sys.modules[module], name)
+
+        def changed(*parts: object, **choices: object) -> object:
+            found = whole(*parts, **choices)
+            change()
+            return found
+
+        monkeypatch.setattr(f"{module}.{name}", changed)
+
+    ledger = people(tmp_path)
+    command = ["fit", str(table), "--target", "y", *BUDGET, *QUICK, "--no-report", "--hold-out", "0.2", "--json"]
+    command += ["--output", str(tmp_path / "out"), "--ledger", str(tmp_path / "l"), "--budget", "people"]
+    command += ["--memory", "1e-9"] if streamed else []
+    write()
+    with monkeypatch.context() as patch:
+        check = TableJob.check
+        # The same text again: only the time of the change tells.
+        patch.setattr(TableJob, "check", lambda job: (check(job), write())[0])
+        assert run(command) == 2
+    assert "changed after it was opened: nothing was spent" in capsys.readouterr().err
+    assert ledger.status("people").reservations == 0
+    assert not list((tmp_path / "out").iterdir())
+    after("gratis.estimators.staged_linear", "fit_one_pass" if streamed else "fit_stages", lambda: write("1,1,0"))
+    assert run(command) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["held_out_score"] is None
+    assert any("changed while it was read" in note for note in shown["notes"]) == streamed
+    assert ledger.status("people").reservations == 1
+    assert "file changed" in load_model(tmp_path / "out" / "model.gratis").context["no_score"]
+
+
+def test_predictions_and_reports_do_not_overwrite_what_they_read(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "t.csv"
+    table.write_bytes((folder / "t.csv").read_bytes())
+    (tmp_path / "link.csv").symlink_to(table)
+    people(tmp_path)
+    assert run(fit_command(folder, tmp_path, "--no-report")) == 0
+    model = tmp_path / "out" / "model.gratis"
+    before = table.read_bytes(), model.read_bytes()
+    os.link(model, tmp_path / "model.csv")
+    for command in (
+        ["predict", str(model), str(table), "--output", str(table)],
+        ["predict", str(model), str(table), "--output", str(tmp_path / "link.csv")],
+        ["predict", str(model), str(table), "--output", str(tmp_path / "model.csv")],
+        ["report", str(model), "--output", str(model)],
+    ):
+        capsys.readouterr()
+        assert run(command) == 2
+        assert "is the file that is read" in capsys.readouterr().err
+    assert (table.read_bytes(), model.read_bytes()) == before
+
+
+def test_a_delta_that_would_allow_to_publish_a_row_must_be_forced(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["fit", str(folder / "t.csv"), "--target", "y", "--hash", "2", "--epsilon", "4", *QUICK, "--dry-run"]
+    assert run([*command, "--delta", str(1 / 600)]) == 2
+    assert "one over the number of rows, 600" in capsys.readouterr().err
+    assert run([*command, "--delta", str(1 / 600), "--force-delta"]) == 0
+    assert run([*command, "--delta", str(1 / 601)]) == 0
 
 
 def test_compare_and_schema(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.feather
+import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
+from gratis.data import encoding, tables
 from gratis.data.encoding import Column, EncodedRows, Kind, TableSchema, distinct_values, held_out_rows
 from gratis.data.tables import open_table
 from gratis.specs.errors import GratisError
@@ -158,3 +163,79 @@ def test_wrong_schemas_are_refused(schema: object) -> None:
 def test_schemas_survive_json(people: Path) -> None:
     schema = TableSchema.of(open_table(people), declared=TableSchema.from_json({"columns": SCHEMA}))
     assert TableSchema.from_json(schema.to_json()) == schema
+
+
+def test_wide_tables_are_read_a_type_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many calls to Arrow for 300 columns as for 3, and the same numbers as column by column."""
+    rng = np.random.default_rng(0)
+    calls: list[int] = []
+    for name in ("numbers", "unreadable"):
+        work = getattr(tables, name)
+
+        def counted(column: object, work: Callable[[object], object] = work) -> object:
+            calls.append(1)
+            return work(column)
+
+        monkeypatch.setattr(tables, name, counted)
+        monkeypatch.setattr(encoding, name, counted)
+    counts = []
+    for width in (3, 300):
+        columns: dict[str, object] = {
+            f"c{i}": rng.normal(size=20).astype("f4" if i % 2 else "f8") for i in range(width)
+        }
+        columns |= {"t": rng.choice(["u", "v"], 20), "last": [None, *rng.normal(size=19)], "y": rng.normal(size=20)}
+        pa.parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
+        pa.csv.write_csv(pa.table(columns), tmp_path / "t.csv")
+        declared = TableSchema.from_json({"columns": {
+            "t": {"kind": "categorical", "levels": ["u", "v"]}, "last": {"kind": "numeric", "missing": 7},
+        }})  # fmt: skip
+        for name in ("t.csv", "t.parquet"):
+            table = open_table(tmp_path / name)
+            schema = TableSchema.of(table, target="y", declared=declared)
+            rows = EncodedRows(table, schema, Column(name="y", kind=Kind.NUMERIC), 20)
+            calls.clear()
+            rows.validate()
+            X, y = rows.arrays()
+            counts.append(len(calls))
+            batch = next(table.batches([*(column.name for column in schema.used), "y"], 100))
+            single = np.hstack([column.encode(batch.column(column.name)) for column in schema.used])
+            np.testing.assert_array_equal(X, single)
+            assert X[0, -1] == 7
+            np.testing.assert_allclose(y, columns["y"])
+    assert counts[:2] == counts[2:]
+
+
+def test_repeated_names_are_refused_in_every_format(tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array([1.0, 2.0])] * 3, ["a", "b", "a"])
+    pa.parquet.write_table(table, tmp_path / "t.parquet")
+    pa.csv.write_csv(table, tmp_path / "t.csv")
+    with pa.OSFile(str(tmp_path / "t.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    for name in ("t.parquet", "t.csv", "t.arrow"):
+        with pytest.raises(GratisError, match="'a' occurs more than once"):
+            open_table(tmp_path / name)
+
+
+def test_half_floats_are_levels_and_numbers(tmp_path: Path) -> None:
+    cells = pa.array(np.array([1, 2.5, 1], dtype=np.float16))
+    pa.parquet.write_table(pa.table({"a": cells}), tmp_path / "t.parquet")
+    table = open_table(tmp_path / "t.parquet")
+    assert distinct_values(table, "a", 5) == ("1", "2.5")
+    np.testing.assert_array_equal(Column(name="a", kind=Kind.NUMERIC).encode(cells)[:, 0], [1, 2.5, 1])
+
+
+def test_a_changed_file_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1,2\n")
+    table, before = open_table(path), path.stat()
+    assert not table.changed()
+    path.write_text("a,c\n1,2\n")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # size and time as before: the names tell
+    assert table.changed()
+    path.write_text("a,b\n1,2\n")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert not table.changed()
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    assert table.changed()
+    path.unlink()
+    assert table.changed()

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from gratis.cli.interruption import Interrupted
+from gratis.cli.fit_progress import FitProgress
 from gratis.cli.output import JSON_OPTION, emit, messages, table
-from gratis.specs.errors import BudgetExceededError, GratisError
+from gratis.specs.errors import GratisError
 
 __all__ = ["fit"]
 
@@ -55,31 +52,34 @@ def fit(
 
     console = messages(quiet=as_json)
     asked = Budget(epsilon=epsilon, delta=delta, neighbouring=Neighbouring.parse(neighbouring))
-    given = {"features": features, "n_features": n_features}
-    options = {key: value for key, value in given.items() if value is not None}
-    if options and model != "random-features":
-        raise GratisError("--features and --n-features belong to --model random-features")
-    with console.status("planning from public facts"):
-        job = plan_table_fit(
-            file, target, asked, model=model, task=task, classes=_listed(classes), schema=schema,
-            ignore=_listed(ignore) or (), hash_buckets=hash_buckets, held_out=hold_out, memory_bytes=1e9 * memory,
-            options=options, any_delta=force_delta,
-        )  # fmt: skip
-    plan = _plan(job)
-    for sentence in plan["words"]:
-        console.print(sentence, highlight=False, soft_wrap=True)
-    if job.choice:
-        console.print(_candidates(job.choice), highlight=False, soft_wrap=True)
-    if dry_run:
-        emit({"plan": plan, "spent": False}, as_json=as_json, text="dry run: nothing was read for training or spent")
-        return
-    books = _open_ledger(ledger, budget, console)
-    folder = ModelFolder(output)
-    for sentence in folder.prepare(force=force):
-        console.print(sentence, highlight=False, soft_wrap=True)
-    with console.status("checking that every cell can be read"):
-        job.check()
-    with _Run(folder, asked, books, budget, file.name) as run:
+    with FitProgress(asked, file.name) as run:
+        given = {"features": features, "n_features": n_features}
+        options = {key: value for key, value in given.items() if value is not None}
+        if options and model != "random-features":
+            raise GratisError("--features and --n-features belong to --model random-features")
+        with console.status("planning from public facts"):
+            job = plan_table_fit(
+                file, target, asked, model=model, task=task, classes=_listed(classes), schema=schema,
+                ignore=_listed(ignore) or (), hash_buckets=hash_buckets, held_out=hold_out, memory_bytes=1e9 * memory,
+                options=options, any_delta=force_delta,
+            )  # fmt: skip
+        plan = _plan(job)
+        for sentence in plan["words"]:
+            console.print(sentence, highlight=False, soft_wrap=True)
+        if job.choice:
+            console.print(_candidates(job.choice), highlight=False, soft_wrap=True)
+        if dry_run:
+            emit(
+                {"plan": plan, "spent": False}, as_json=as_json, text="dry run: nothing was read for training or spent"
+            )
+            return
+        books = _open_ledger(ledger, budget, console)
+        folder = ModelFolder(output)
+        for sentence in folder.prepare(force=force):
+            console.print(sentence, highlight=False, soft_wrap=True)
+        with console.status("checking that every cell can be read"):
+            job.check()
+        run.follow(folder, books, budget)
         with console.status("training"):
             done = job.run(ledger=books, dataset=budget, begin=run.begin, save=run.save, progress=not as_json)
         context, certificate = done.context, done.estimator.certificate_
@@ -116,84 +116,6 @@ def fit(
         )
     if problems or (context.get("audit") or {}).get("alarm"):
         raise typer.Exit(3)
-
-
-class _Run:
-    """How far a fit has come. Whatever stops it, the last sentence says what was spent and where the model is."""
-
-    def __init__(self, folder: Any, asked: Any, ledger: Any, dataset: str | None, file: str) -> None:
-        self.notes: list[str] = []
-        self._folder, self._asked, self._ledger, self._dataset, self._file = folder, asked, ledger, dataset, file
-        self._begun = False
-
-    def __enter__(self) -> _Run:
-        return self
-
-    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
-        if error is None:
-            return
-        words = self._words()
-        if self._begun and not self._spent():
-            self._folder.refused()
-        if isinstance(error, BudgetExceededError) and not self._spent():
-            return  # its message says that nothing was reserved
-        if isinstance(error, (Interrupted, GratisError)):
-            error.args = (f"{error}; {words}",)
-        elif isinstance(error, (OSError, MemoryError)):
-            reason = getattr(error, "strerror", None) or str(error) or "there is not enough memory"
-            raise GratisError(f"{reason}; {words}")
-        else:  # a fault of the program: its traceback follows
-            typer.echo(f"gratis: {words}", err=True)
-
-    def begin(self) -> None:
-        """Mark in the folder that a training is under way."""
-        self._begun = True
-        self._folder.begin(budget=self._asked.describe(), file=self._file, ledger=self._dataset)
-
-    def save(self, done: Any) -> None:
-        """Put the pair on the disk; where it finds no room there, on another one."""
-        from gratis.estimators.model_folder import ModelFolder
-
-        parts = done.estimator, done.context, None if done.score is None else done.score.certificate
-        try:
-            self._folder.save(*parts)
-        except GratisError:
-            if self._folder.whole is None:
-                with suppress(GratisError, OSError):
-                    refuge = ModelFolder(tempfile.mkdtemp(prefix="gratis-"))
-                    refuge.save(*parts)
-                    self._folder.whole = refuge.whole
-            raise
-
-    def add(self, what: str, work: Callable[[], Any]) -> None:
-        """Try what is no part of the release: it may fail, and the model stands."""
-        try:
-            work()
-        except Exception as error:  # of whatever kind
-            self.notes.append(f"Left out: {what} ({error}).")
-
-    def _spent(self) -> bool:
-        return self._begun if self._ledger is None else bool(self._ledger.reservations)
-
-    def _words(self) -> str:
-        if not self._spent():
-            return "nothing was spent"
-        spent = f"{self._asked.describe()} is spent{self._left()}"
-        if self._folder.whole is not None:
-            return f"the model is saved in {str(self._folder.whole)!r}, and {spent}"
-        return f"{spent}, and there is no model" if self._ledger else f"if the training had begun, {spent}: no model"
-
-    def _left(self) -> str:
-        if self._ledger is None:
-            return " (no ledger counts it)"
-        try:
-            status = self._ledger.status(self._dataset)
-        except GratisError:
-            return ""
-        left = (
-            "" if status.remaining_mu is None else f" (mu {status.remaining_mu:.4g} of {status.total_mu:.4g} is left)"
-        )
-        return f" of the budget {self._dataset!r}{left}"
 
 
 def _listed(text: str | None) -> list[str] | None:

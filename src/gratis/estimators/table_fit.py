@@ -125,7 +125,7 @@ class TableJob:
         estimator = self._estimator(books, dataset, progress)
         rows = None if self.streamed else self.training.arrays()
         if self.table.changed():
-            raise GratisError(f"{self.table.path.name!r} changed after it was opened; nothing was spent, start again")
+            raise GratisError(f"{self.table.path.name!r} changed after it was opened: nothing was spent, start again")
         if begin is not None:
             begin()
         if rows is None:
