@@ -20,8 +20,9 @@ _ALL_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 def fit(
     file: Path = typer.Argument(..., help="A .parquet, .arrow, .feather, .csv or .csv.gz file; one row a record."),
     target: str = typer.Option(..., help="The column to predict."),
-    epsilon: float = typer.Option(..., help="Budget."),
-    delta: float = typer.Option(..., help="Budget; below one over the number of rows."),
+    epsilon: float | None = typer.Option(None, help="Budget."),
+    delta: float | None = typer.Option(None, help="Budget; below one over the number of rows."),
+    plan_file: Path | None = typer.Option(None, "--plan", help="A plan of `gratis plan MODEL --output`: run that."),
     model: str = typer.Option("auto", help="auto, linear, logistic, random-features or mlp."),
     task: str = typer.Option("auto", help="auto (from the target's type), regression or classification."),
     classes: str | None = typer.Option(None, help="Public list of classes, separated by commas."),
@@ -45,23 +46,34 @@ def fit(
 ) -> None:
     """Plan, ask the ledger, train with a guarantee, and write model, certificate and report."""
     from gratis.accounting import verify_certificate
+    from gratis.estimators.fit_plan import read_plan
     from gratis.estimators.model_folder import ModelFolder
     from gratis.estimators.table_fit import plan_table_fit
     from gratis.specs.budget import Budget
     from gratis.specs.neighbouring import Neighbouring
 
     console = messages(quiet=as_json)
-    asked = Budget(epsilon=epsilon, delta=delta, neighbouring=Neighbouring.parse(neighbouring))
+    options = {
+        key: value for key, value in {"features": features, "n_features": n_features}.items() if value is not None
+    }
+    planned = None
+    if plan_file is not None:
+        if options or model != "auto" or (epsilon, delta, neighbouring) != (None, None, "replace-one"):
+            raise GratisError("a plan states model, settings, relation and budget: give --plan without them")
+        planned = read_plan(plan_file)
+        asked, model = planned.budget, planned.model
+    elif epsilon is None or delta is None:
+        raise GratisError("a fit needs --epsilon and --delta, or a --plan")
+    else:
+        asked = Budget(epsilon=epsilon, delta=delta, neighbouring=Neighbouring.parse(neighbouring))
     with FitProgress(asked, file.name) as run:
-        given = {"features": features, "n_features": n_features}
-        options = {key: value for key, value in given.items() if value is not None}
         if options and model != "random-features":
             raise GratisError("--features and --n-features belong to --model random-features")
         with console.status("planning from public facts"):
             job = plan_table_fit(
                 file, target, asked, model=model, task=task, classes=_listed(classes), schema=schema,
                 ignore=_listed(ignore) or (), hash_buckets=hash_buckets, held_out=hold_out, memory_bytes=1e9 * memory,
-                options=options, any_delta=force_delta,
+                options=options, any_delta=force_delta, planned=planned,
             )  # fmt: skip
         plan = _plan(job)
         for sentence in plan["words"]:

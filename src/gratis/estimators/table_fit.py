@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 from gratis.data.encoding import Column, EncodedRows, Kind, TableSchema, can_be_target, distinct_values
 from gratis.data.tables import CSVTable, Table, open_table
 from gratis.estimators.evaluation import DISJOINT, HeldOutScore, evaluate_privately, evaluation_event
+from gratis.estimators.fit_plan import FitPlan, plan
 from gratis.estimators.model_choice import (
     MODELS,
     ModelChoice,
@@ -31,6 +32,7 @@ from gratis.estimators.settlement import LateLedger, uninterrupted
 from gratis.mechanisms.noise import NoiseSource
 from gratis.specs.budget import Budget
 from gratis.specs.errors import BudgetExceededError, GratisError
+from gratis.specs.facts import Facts
 from gratis.specs.predictions import Prediction
 
 __all__ = ["TableFit", "TableJob", "plan_table_fit", "table_sizes"]
@@ -66,6 +68,7 @@ class TableJob:
     choice: ModelChoice | None
     assumptions: tuple[str, ...]
     options: dict[str, Any]
+    plan: FitPlan
 
     @property
     def training(self) -> EncodedRows:
@@ -88,6 +91,7 @@ class TableJob:
             + (f" with {self.n_classes} classes." if self.n_classes else "."),
             f"Budget {self.budget.describe()}.",
             f"Model: {self.model}" + (f": {self.choice.reason}" if self.choice else "."),
+            *self.plan.words(),
         ]
         unpredicted = not_predicted(self.model, self.task, self.options)
         if unpredicted:
@@ -131,7 +135,7 @@ class TableJob:
         if rows is None:
             estimator.fit_rows(self.training)
         else:
-            estimator.fit(*rows)
+            estimator.fit(*rows, plan=self.plan)
         with uninterrupted():
             # Classes are given as positions: what that assumed about the file is known only here.
             stated = estimator.certificate_.assumptions + self.assumptions
@@ -144,17 +148,12 @@ class TableJob:
         return done
 
     def _estimator(self, ledger: LateLedger | None, dataset: str | None, progress: bool) -> Any:
-        choices = dict(self.options)
+        choices: dict[str, Any] = {}
         if self.n_classes is not None:
             choices["classes"] = list(range(self.n_classes))
-        if self.streamed:
-            choices["algorithm"] = "one-pass"
         if self.model == "mlp":
             choices["progress"] = progress
-        return make_estimator(
-            self.model, self.task, epsilon=self.budget.epsilon or 0.0, delta=self.budget.delta or 0.0,
-            neighbouring=str(self.budget.neighbouring), on_invalid="impute", ledger=ledger, dataset=dataset, **choices,
-        )  # fmt: skip
+        return self.plan.estimator(on_invalid="impute", ledger=ledger, dataset=dataset, **choices)
 
     def _score(
         self, estimator: Any, ledger: LateLedger | None, dataset: str | None
@@ -233,6 +232,7 @@ def plan_table_fit(
     memory_bytes: float = 4e9,
     options: dict[str, Any] | None = None,
     any_delta: bool = False,
+    planned: FitPlan | None = None,
 ) -> TableJob:
     """Open a table and plan everything, in the order in which mistakes are cheapest to find.
 
@@ -247,6 +247,7 @@ def plan_table_fit(
     memory_bytes : above this the rows are streamed in one pass.
     options : further parameters of the estimator.
     any_delta : accept a delta of one over the number of rows and more, which allows to publish a row as it is.
+    planned : a plan made before, which must be for these rows, columns, classes and this budget.
     """
     if task not in ("auto", *TASKS):
         raise GratisError(f"unknown task {task!r}; expected auto, regression or classification")
@@ -272,7 +273,7 @@ def plan_table_fit(
     single_pass = "linear" if n_classes is None else "logistic"
     if streamed and model not in ("auto", single_pass):
         raise GratisError(f"only {single_pass} can be trained in one pass over a large file; raise --memory")
-    options = dict(options or {})
+    options = dict(options or {}) | ({"algorithm": "one-pass"} if streamed else {})
     choice = None
     if model == "auto" and not streamed:
         choice = choose_model(rows.n_rows, rows.n_features, budget, n_classes=n_classes)
@@ -283,14 +284,20 @@ def plan_table_fit(
     prediction = None
     if choice:
         prediction = choice.predictions[chosen]
-    elif not not_predicted(chosen, task, options):
+    elif planned is None and not not_predicted(chosen, task, options):
         prediction = predict_quality(
             chosen, rows.n_rows, rows.n_features, budget, n_classes=n_classes, one_pass=streamed, options=options
+        )
+    facts = Facts(rows=rows.n_rows, columns=rows.n_features, classes=n_classes)
+    if planned is not None and (planned.facts != facts or planned.budget != budget):
+        raise GratisError(
+            f"the plan is for {planned.facts.rows} rows, {planned.facts.columns} columns and "
+            f"{planned.facts.classes or 'no'} classes at {planned.budget.describe()}, not for this file"
         )
     return TableJob(
         table=table, schema=full, target=column, task=task, budget=budget, n_rows=n_rows, held_out=held_out,
         streamed=streamed, model=chosen, prediction=prediction, choice=choice, assumptions=assumptions,
-        options=options,
+        options=options, plan=planned or plan(chosen, **asdict(facts), budget=budget, **options),
     )  # fmt: skip
 
 
