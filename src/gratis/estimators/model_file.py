@@ -86,7 +86,7 @@ def save_model(path: str | os.PathLike[str], estimator: Any, context: Mapping[st
     target = Path(path)
     if not target.parent.is_dir():
         raise GratisError(f"the folder {os.fspath(target.parent)!r} for the model file does not exist")
-    if os.path.isdir(target):  # noqa: PTH112  (Path.is_dir raises on names that are too long)
+    if os.path.isdir(target):  # Path.is_dir raises on names that are too long
         raise GratisError(f"the model file {os.fspath(path)!r} cannot be written: there is a folder of that name")
     partial, whole = target.with_name(target.name + ".partial"), False
     try:
