@@ -159,6 +159,7 @@ def judge(place: Path, code: int, sent: signal.Signals, old: Certificate | None)
 
 def main(runs: int, seed: int) -> int:
     """Print the counts; return the number of failures."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     rng = random.Random(seed)
     counts: Counter[tuple[str, str]] = Counter()
     failures: list[str] = []

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 _BUFFER_BYTES = 2**16
-_CSV_BLOCK_BYTES = 2**20
+_CSV_BLOCK_BYTES = 2**22  # a wide row may take 100 kB, and every block costs a call a column
 _MISSING = ["", "?", "NA", "N/A", "#N/A", "nan", "NaN", "NAN", "null", "NULL", "None"]
 _NUMBER = r"^\s*[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf|nan)\s*$"
 

@@ -95,6 +95,8 @@ def save_model(path: str | os.PathLike[str], estimator: Any, context: Mapping[st
     target = Path(path)
     if not target.parent.is_dir():
         raise GratisError(f"the folder {os.fspath(target.parent)!r} for the model file does not exist")
+    if os.path.isdir(target):  # Path.is_dir raises on names that are too long
+        raise GratisError(f"the model file {os.fspath(path)!r} cannot be written: there is a folder of that name")
     partial, whole = target.with_name(target.name + ".partial"), False
     try:
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as file:
@@ -105,7 +107,8 @@ def save_model(path: str | os.PathLike[str], estimator: Any, context: Mapping[st
         whole = True
         os.replace(partial, target)
     except OSError as error:
-        raise GratisError(f"the model file {os.fspath(path)!r} cannot be written: {error.strerror}") from None
+        where = f"; it is whole in {str(partial)!r}" if whole else ""
+        raise GratisError(f"the model file {os.fspath(path)!r} cannot be written: {error.strerror}" + where) from None
     finally:
         if not whole:  # a whole one that could not be renamed is what was paid for
             with suppress(OSError):  # what could not be written may be no name that can be removed
