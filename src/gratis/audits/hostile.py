@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["TABLES", "HostileTables", "Neighbour", "Table", "null_record"]
+__all__ = ["TABLES", "HostileTables", "Table", "null_record"]
 
 Array = NDArray[Any]
 Rng = np.random.Generator
@@ -18,20 +18,12 @@ _HUGE, _TINY = 1.7e308, 5e-324
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows and targets with a hostile record at `row`; `name` says what it is."""
+    """Rows and targets with a hostile record at `row`; `name` says what all of it is."""
 
     name: str
     X: Array
     y: Array
     row: int
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    """A table that differs in the same row. `null`: its record, or that of the first table, contributes nothing."""
-
-    table: Table
-    null: bool
 
 
 # Feature records: (rows, position, rng) → one row.
@@ -163,13 +155,11 @@ class HostileTables:
         among the classes, since an invalid one is refused before anything is spent.
     outside : bool
         Whether labels outside the classes may occur; as `invalid` if left out.
-    largest : float
-        Largest magnitude of a target.
 
     >>> tables = HostileTables(n=20, d=2)
     >>> table = tables.draw(np.random.default_rng(0))
     >>> near = tables.neighbour(table, np.random.default_rng(1))
-    >>> bool(np.delete(table.X == near.table.X, table.row, axis=0).all())
+    >>> bool(np.delete(table.X == near.X, table.row, axis=0).all())
     True
     """
 
@@ -183,6 +173,10 @@ class HostileTables:
     def _objects(self) -> bool:
         return self.classes is not None and any(isinstance(label, str) for label in self.classes)
 
+    @property
+    def _outside(self) -> bool:
+        return self.invalid if self.outside is None else self.outside
+
     def draw(self, rng: Rng) -> Table:
         """Return a table whose record at a random position (often the first, middle or last) is hostile."""
         kind = str(rng.choice(list(TABLES)))
@@ -192,14 +186,14 @@ class HostileTables:
         row = int(rng.choice([0, self.n // 2, self.n - 1, rng.integers(self.n)]))
         return self._exchanged(Table(f"{kind} rows", X, y, row), rng)
 
-    def neighbour(self, table: Table, rng: Rng) -> Neighbour:
+    def neighbour(self, table: Table, rng: Rng) -> Table:
         """Return the same table with another hostile record in the same row."""
-        return Neighbour(self._exchanged(table, rng), null=False)
+        return self._exchanged(table, rng)
 
-    def without(self, table: Table) -> Neighbour:
+    def without(self, table: Table) -> Table:
         """Return the same table with a record that contributes nothing (needs `invalid`)."""
         record, target = null_record(self.d, objects=self._objects)
-        return Neighbour(_with(table, f"{table.name}; null record", record, target), null=True)
+        return _with(table, f"{table.name.split(';')[0]}; null record", record, target)
 
     def _targets(self, rows: Array, rng: Rng) -> Array:
         scores = rows[:, 0] + 0.5 * rng.standard_normal(len(rows))
@@ -208,35 +202,30 @@ class HostileTables:
         ranks = np.argsort(np.argsort(scores)) * len(self.classes) // len(scores)
         # Every class occurs several times on both sides: which classes occur must not depend on one record.
         labels = [self.classes[rank] for rank in ranks]
+        if self._outside and rng.random() < 0.1:
+            # Half of the labels are unlike all others: one more would make scikit-learn warn.
+            unlike = range(1000, 1000 + self.n // 2 - len(self.classes))
+            labels[: len(unlike)] = [str(label) if self._objects else label for label in unlike]
         return np.array(labels, dtype=object) if self._objects else np.array(labels, dtype=np.float64)
 
     def _exchanged(self, table: Table, rng: Rng) -> Table:
         makers = FINITE_RECORDS | (INVALID_RECORDS if self.invalid else {})
-        name = str(rng.choice(list(makers)))
+        chosen = str(rng.choice(list(makers)))
         with np.errstate(all="ignore"):
-            record = makers[name](table.X, table.row, rng)
+            record = makers[chosen](table.X, table.row, rng)
             if not self.invalid:
                 record = np.where(np.isfinite(record), record, 0.0)
         target = self._target(table, rng)
-        return _with(table, f"{table.name.split(';')[0]}; {name}, target {target!r}", record, target)
+        return _with(table, f"{table.name.split(';')[0]}; {chosen}, target {target!r}", record, target)
 
     def _target(self, table: Table, rng: Rng) -> Any:
         options: list[Any]
-        outside = self.invalid if self.outside is None else self.outside
         if self.classes is None:
             options = [table.y[(table.row + 1) % self.n], *FINITE_TARGETS, *(INVALID_TARGETS if self.invalid else ())]
         else:
             strange = OBJECTS_OUTSIDE if self._objects else NUMBERS_OUTSIDE
-            options = [*self.classes, *(strange if outside and rng.random() < 0.5 else ())]
+            options = [*self.classes, *(strange if self._outside and rng.random() < 0.5 else ())]
         return options[int(rng.integers(len(options)))]
-
-    def pairs(self, rng: Rng, *, null: bool = False) -> Iterator[tuple[Table, Neighbour]]:
-        """Yield independent pairs for ever; with `null` every second has a record that contributes nothing."""
-        while True:
-            table = self.draw(rng)
-            yield table, self.neighbour(table, rng)
-            if null:
-                yield table, self.without(table)
 
 
 def _with(table: Table, name: str, record: Array, target: Any) -> Table:

@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
+Source = Callable[[], NoiseSource]
 # Small enough that a fit takes milliseconds; the guarantee does not depend on these sizes.
 _ROWS, _COLUMNS, _SMALLEST = 40, 5, {"n_features": 60, "width": 8, "depth": 2, "steps": 6}
 _PER_RECORDING = 4
@@ -48,14 +49,14 @@ def estimator_training(create: Callable[[], Any], table: Table) -> Train:
     return train
 
 
-def held_out_training(estimator: Any, budget: Budget, table: Table) -> Train:
+def held_out_training(estimator: Any, budget: Budget, table: Table, source: Source = NoiseSource.secure) -> Train:
     """The score of a fitted estimator on held-out rows; targets are numbers or positions in its classes."""
     from gratis.estimators.evaluation import evaluate_privately, evaluation_event
     from gratis.estimators.private_fit import Release
 
     def train(tap: Tap) -> Fitted:
         event = evaluation_event(len(table.y), budget, regression=not hasattr(estimator, "classes_"))
-        release = Release(event, budget, tap(NoiseSource.secure()))
+        release = Release(event, budget, tap(source()))
         with release:
             estimate = evaluate_privately(estimator, table.X, table.y, release)
         return Fitted(release.certificate.event, (estimate, release.certificate))
@@ -63,7 +64,9 @@ def held_out_training(estimator: Any, budget: Budget, table: Table) -> Train:
     return train
 
 
-def subsampled_training(sampling: Any, n_classes: int, table: Table) -> Train:
+def subsampled_training(
+    sampling: Any, n_classes: int, table: Table, source: Source = NoiseSource.secure
+) -> Train:
     """DP-SGD of a small network (`PoissonSampling`, `train_poisson`); labels are 0 … n_classes − 1."""
     from gratis.models.mlp import build_mlp
     from gratis.training.networks import train_poisson
@@ -73,7 +76,7 @@ def subsampled_training(sampling: Any, n_classes: int, table: Table) -> Train:
 
     def train(tap: Tap) -> Fitted:
         module = build_mlp((rows.shape[1], 4, n_classes), seed=0)
-        noise = tap(NoiseSource.secure())
+        noise = tap(source())
         train_poisson(
             module, rows, table.y.astype(np.int64), sampling=sampling, clip_norm=1.0, learning_rates=0.5, noise=noise
         )
@@ -111,21 +114,23 @@ def audit_tables(
     is the one that contributes nothing.
     """
     audit, book = ReplayAudit(), book or NoiseBook()
-    zero_out = relation is Neighbouring.ZERO_OUT
+    removable = relation is Neighbouring.ZERO_OUT and tables.invalid
     done = 0
     while done < pairs:
         table = tables.draw(rng)
-        if zero_out and tables.invalid and rng.random() < 0.5:
-            table = tables.without(table).table
-        base_null = table.name.endswith("null record")
+        first_is_null = removable and rng.random() < 0.5
+        if first_is_null:
+            table = tables.without(table)
         recording = record(training(table))
         audit.note(book.check(recording), table.name)
         for place in range(min(per_recording, pairs - done)):
-            null = zero_out and tables.invalid and not base_null and place == 0
-            near = tables.without(table) if null else tables.neighbour(table, rng)
-            apart = 2 if zero_out and not (null or base_null) else 1
-            found = compare(recording, replay(training(near.table), recording), row=table.row, steps_apart=apart)
-            audit.add(found, f"{table.name} → {near.table.name.split('; ', 1)[1]} (row {table.row})")
+            second_is_null = removable and not first_is_null and place == 0
+            near = tables.without(table) if second_is_null else tables.neighbour(table, rng)
+            one_step = first_is_null or second_is_null or relation is Neighbouring.REPLACE_ONE
+            found = compare(
+                recording, replay(training(near), recording), row=table.row, steps_apart=1 if one_step else 2
+            )
+            audit.add(found, f"{table.name} → {near.name.split('; ', 1)[1]} (row {table.row})")
             done += 1
     return audit
 
