@@ -206,9 +206,9 @@ def replayed() -> str:
     """The section on replay audits, from what benchmarks/replay.py wrote."""
     found = json.loads((ROOT / "docs" / "results" / "replay.json").read_text(encoding="utf-8"))
     lines = [
-        "## Replay\n\nEvery release of a fit is recorded and played to a fit on a hostile neighbour: values before noise "
-        "are compared (√Σ‖Δ‖²/σ² over the certified mu, at most 1), and calls, exceptions, warnings and everything "
-        f"published must be equal. ε = {found['epsilon']:g}, δ = {found['delta']:g}; 20 to 60 rows of 2 to 5 columns; "
+        "## Replay\n\nEvery release of a fit is recorded and played to a fit on a hostile neighbour: values before "
+        "noise are compared (√Σ‖Δ‖²/σ² over the certified mu, at most 1), and calls, exceptions, warnings and all "
+        f"that is published must be equal. ε = {found['epsilon']:g}, δ = {found['delta']:g}; 20 to 60 rows of 2 to 5 columns; "
         "both relations, preprocessing private, public and none, on_invalid raise, zero and impute. "
         f"**{found['pairs']:,} pairs, largest ratio {found['largest_ratio']:.6f}, {found['alarms']} modes with an "
         "alarm.** “One pass”: distance of two runs with equal noise, a necessary condition. “Wide”: noise is drawn "

@@ -67,8 +67,8 @@ ESTIMATORS: dict[str, tuple[str, dict[str, Any], tuple[Any, ...] | None, bool]] 
     "random features, texts": ("DPRandomFeaturesClassifier", {"n_features": 16}, TEXTS, False),
     "random features, classes, wide": ("DPRandomFeaturesClassifier", {"n_features": 80}, NUMBERS, False),
     "random features, classes, wide, in the primal": ("DPRandomFeaturesClassifier", {"n_features": 80}, NUMBERS, True),
-    "network": ("DPMLPClassifier", {"width": 4, "steps": 4}, NUMBERS, False),
-    "network, texts": ("DPMLPClassifier", {"width": 4, "steps": 4}, TEXTS, False),
+    "network": ("DPMLPClassifier", {"width": 8, "steps": 4}, NUMBERS, False),
+    "network, texts": ("DPMLPClassifier", {"width": 8, "steps": 4}, TEXTS, False),
 }
 RELATIONS, PREPROCESSING, ON_INVALID = ("replace-one", "zero-out"), ("private", "public", "none"), (
     "raise", "zero", "impute",

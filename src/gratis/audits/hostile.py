@@ -179,11 +179,11 @@ class HostileTables:
 
     def draw(self, rng: Rng) -> Table:
         """Return a table whose record at a random position (often the first, middle or last) is hostile."""
-        kind = str(rng.choice(list(TABLES)))
+        kind = list(TABLES)[int(rng.integers(len(TABLES)))]
         plain = rng.standard_normal((self.n, self.d))
         X = TABLES[kind](plain)
         y = self._targets(plain, rng)
-        row = int(rng.choice([0, self.n // 2, self.n - 1, rng.integers(self.n)]))
+        row = int(rng.choice([0, self.n // 2, self.n - 1, int(rng.integers(self.n))]))
         return self._exchanged(Table(f"{kind} rows", X, y, row), rng)
 
     def neighbour(self, table: Table, rng: Rng) -> Table:
@@ -210,7 +210,7 @@ class HostileTables:
 
     def _exchanged(self, table: Table, rng: Rng) -> Table:
         makers = FINITE_RECORDS | (INVALID_RECORDS if self.invalid else {})
-        chosen = str(rng.choice(list(makers)))
+        chosen = list(makers)[int(rng.integers(len(makers)))]
         with np.errstate(all="ignore"):
             record = makers[chosen](table.X, table.row, rng)
             if not self.invalid:

@@ -89,7 +89,9 @@ def replay(train: Train, recording: Recording) -> Recording:
 
 
 def _run(train: Train, calls: list[Call], tap: Tap) -> Recording:
-    fitted, error, diverged = None, (), ""
+    fitted: Fitted | None = None
+    error: tuple[str, ...] = ()
+    diverged = ""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -165,9 +167,7 @@ def compare(first: Recording, second: Recording, *, row: int, steps_apart: int =
     found += sums.problems
     found += [
         f"published {what}"
-        for what in differences(
-            first.fitted.published, second.fitted.published, values_may_differ=bool(sums.hidden)
-        )
+        for what in differences(first.fitted.published, second.fitted.published, values_may_differ=bool(sums.hidden))
     ]
     mu, ratio = sums.mu, sums.ratio / steps_apart
     return Comparison(ratio, mu, tuple(found), hidden=sums.hidden, coupled=sums.coupled)
@@ -201,7 +201,7 @@ class _Sums:
 
     @property
     def mu(self) -> float:
-        return compose_mu(self.mus)
+        return compose_mu(self.mus) if self.mus else math.nan
 
     @property
     def ratio(self) -> float:
@@ -293,9 +293,10 @@ class NoiseBook:
 
     def __init__(self) -> None:
         self._seen: dict[bytes, Array] = {}
+        self._square, self._count = 0.0, 0
 
     def check(self, recording: Recording) -> list[str]:
-        """Return what is wrong with the noise of one more recording."""
+        """Return what is wrong with the noise of one more recording, and of all so far together."""
         found, square, count = [], 0.0, 0
         for call in recording.calls:
             noise = call.noise
@@ -308,7 +309,8 @@ class NoiseBook:
             known = self._seen.setdefault(key, start)
             if known is not start and np.abs(known - start).max() <= 2.0**-18:
                 found.append(f"two calls to the noise source gave the same noise: {call.describe()}")
-        if count and chdtr(count, square) < _IMPROBABLE:
+        self._square, self._count = self._square + square, self._count + count
+        if count and min(chdtr(count, square), chdtr(self._count, self._square)) < _IMPROBABLE:
             found.append("the noise that was added is smaller than its stated deviation")
         return found
 
@@ -380,10 +382,8 @@ class ReplayAudit:
     @property
     def verdict(self) -> str:
         """One sentence."""
-        seen = (
-            f"{self.pairs} hostile pairs replayed, largest √Σ‖Δ‖²/σ² is {self.largest_ratio:.4f} of the certified "
-            f"mu {self.mu:.4g}"
-        )
+        bound = "of what a step may move" if math.isnan(self.mu) else f"of the certified mu {self.mu:.4g}"
+        seen = f"{self.pairs} hostile pairs replayed, largest √Σ‖Δ‖²/σ² is {self.largest_ratio:.4f} {bound}"
         if not self.pairs:
             return f"nothing was replayed: all {self.refused} pairs were refused before any noise was drawn"
         if self.alarm:

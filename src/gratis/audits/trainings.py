@@ -64,22 +64,19 @@ def held_out_training(estimator: Any, budget: Budget, table: Table, source: Sour
     return train
 
 
-def subsampled_training(
-    sampling: Any, n_classes: int, table: Table, source: Source = NoiseSource.secure
-) -> Train:
-    """DP-SGD of a small network (`PoissonSampling`, `train_poisson`); labels are 0 … n_classes − 1."""
+def subsampled_training(sampling: Any, n_classes: int, table: Table, source: Source = NoiseSource.secure) -> Train:
+    """DP-SGD of a small network (`PoissonSampling`, `train_poisson`); a missing label is 0."""
     from gratis.models.mlp import build_mlp
     from gratis.training.networks import train_poisson
 
     with np.errstate(over="ignore"):
         rows = table.X.astype(np.float32)
+    labels = np.where(np.isfinite(table.y), table.y, 0).astype(np.int64)
 
     def train(tap: Tap) -> Fitted:
-        module = build_mlp((rows.shape[1], 4, n_classes), seed=0)
+        module = build_mlp((rows.shape[1], 8, n_classes), seed=0)
         noise = tap(source())
-        train_poisson(
-            module, rows, table.y.astype(np.int64), sampling=sampling, clip_norm=1.0, learning_rates=0.5, noise=noise
-        )
+        train_poisson(module, rows, labels, sampling=sampling, clip_norm=1.0, learning_rates=0.5, noise=noise)
         return Fitted(sampling.event, module)
 
     return train
@@ -90,12 +87,13 @@ def in_primal() -> Iterator[None]:
     """Run descents on features in the primal, whose law is that of the dual and whose values are visible."""
     from gratis.estimators import random_features
 
-    whole: Any = random_features.descend_features
-    random_features.descend_features = partial(whole, engine="primal")
+    module: Any = random_features
+    whole = module.descend_features
+    module.descend_features = partial(whole, engine="primal")
     try:
         yield
     finally:
-        random_features.descend_features = whole
+        module.descend_features = whole
 
 
 def audit_tables(
@@ -154,7 +152,7 @@ def replay_audit(
     rows = min(check_count("n", n, minimum=2), _ROWS)
     columns = check_count("d", d) if images else min(check_count("d", d), _COLUMNS)
     labels = list(range(classes or 2)) if task == "classification" else None
-    changed = {name: value for name, value in _NOT_OF_THE_DATA.items() if name in parameters}
+    changed: dict[str, Any] = {name: value for name, value in _NOT_OF_THE_DATA.items() if name in parameters}
     changed |= {name: min(parameters[name], most) for name, most in _SMALLEST.items() if name in parameters}
     if parameters.get("preprocessing") == "public":
         changed["preprocessing"] = "none"  # public scales are no function of the rows: the synthetic ones are on them
