@@ -208,7 +208,8 @@ def replayed() -> str:
     lines = [
         "## Replay\n\nEvery release of a fit is recorded and played to a fit on a hostile neighbour: values before "
         "noise are compared (√Σ‖Δ‖²/σ² over the certified mu, at most 1), and calls, exceptions, warnings and all "
-        f"that is published must be equal. ε = {found['epsilon']:g}, δ = {found['delta']:g}; 20 to 60 rows of 2 to 5 columns; "
+        f"that is published must be equal. ε = {found['epsilon']:g}, δ = {found['delta']:g}; 20 to 60 rows, 2 to 5 "
+        "columns; "
         "both relations, preprocessing private, public and none, on_invalid raise, zero and impute. "
         f"**{found['pairs']:,} pairs, largest ratio {found['largest_ratio']:.6f}, {found['alarms']} modes with an "
         "alarm.** “One pass”: distance of two runs with equal noise, a necessary condition. “Wide”: noise is drawn "

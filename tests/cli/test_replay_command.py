@@ -52,7 +52,7 @@ def test_an_alarm_is_the_exit_code(monkeypatch):
 
 def test_a_model_file(tmp_path):
     X = np.random.default_rng(0).standard_normal((50, 2))
-    save_model(DPLinearRegression(2.0, 1e-3, preprocessing="none").fit(X, X[:, 0]), tmp_path / "m.gratis")
+    save_model(tmp_path / "m.gratis", DPLinearRegression(2.0, 1e-3, preprocessing="none").fit(X, X[:, 0]))
     result = run(str(tmp_path / "m.gratis"), "--pairs", "4")
     assert result.exit_code == 0, result.output
     assert "m.gratis (DPLinearRegression): certificate valid" in result.stdout
