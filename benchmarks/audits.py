@@ -214,7 +214,9 @@ def replayed() -> str:
         f"**{found['pairs']:,} pairs, largest ratio {found['largest_ratio']:.6f}, {found['alarms']} modes with an "
         "alarm.** “One pass”: distance of two runs with equal noise, a necessary condition. “Wide”: noise is drawn "
         "apart from its value, so only the sequence of draws, shapes and lattices were compared; the same fits in the "
-        "primal have their own row. Made by `python benchmarks/replay.py`; the numbers are in `replay.json`.",
+        "primal have their own row. Six sabotages (noise halved, clip off, a label check that raises, an engine chosen "
+        "by the data, rows sorted by content, a seed used twice) are each caught: `tests/audits/"
+        "test_replay_sabotage.py`. Made by `python benchmarks/replay.py`; the numbers are in `replay.json`.",
         "",
         "| | pairs | refused before noise | largest ratio | in | modes with differences |",
         "|---|---|---|---|---|---|",

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 import gratis
-from gratis.audits.hostile import HostileTables
+from gratis.audits.hostile import HostileTables, Table
 from gratis.audits.replay import ReplayAudit, record
 from gratis.audits.trainings import (
     audit_tables,
@@ -42,6 +42,7 @@ from gratis.audits.trainings import (
     in_primal,
     subsampled_training,
 )
+from gratis.data.streaming import ArrayRows
 from gratis.estimators.scales import PublicScales
 from gratis.mechanisms.noise import NoiseSource
 from gratis.specs.budget import Budget
@@ -56,10 +57,12 @@ NUMBERS, TEXTS = (0, 1), ("a", "b", "c")
 ESTIMATORS: dict[str, tuple[str, dict[str, Any], tuple[Any, ...] | None, bool]] = {
     "linear": ("DPLinearRegression", {}, None, False),
     "linear, one pass": ("DPLinearRegression", {"algorithm": "one-pass"}, None, False),
+    "linear, one pass, streamed": ("DPLinearRegression", {"algorithm": "one-pass"}, None, False),
     "logistic": ("DPLogisticRegression", {}, NUMBERS, False),
     "logistic, texts": ("DPLogisticRegression", {}, TEXTS, False),
     "logistic, one pass": ("DPLogisticRegression", {"algorithm": "one-pass"}, NUMBERS, False),
     "logistic, one pass, texts": ("DPLogisticRegression", {"algorithm": "one-pass"}, TEXTS, False),
+    "logistic, one pass, streamed": ("DPLogisticRegression", {"algorithm": "one-pass"}, NUMBERS, False),
     "random features, regression": ("DPRandomFeaturesRegressor", {"n_features": 16}, None, False),
     "random features, regression, wide": ("DPRandomFeaturesRegressor", {"n_features": 80}, None, False),
     "random features, regression, wide, in the primal": ("DPRandomFeaturesRegressor", {"n_features": 80}, None, True),
@@ -209,7 +212,13 @@ def prepared(cell: Cell, seeds: Iterator[int]) -> tuple[Callable[[Any], Any], Ho
     tables = HostileTables(
         n=n, d=d, classes=classes, invalid=cell.on_invalid != "raise", outside=None if cell.declared else False
     )
+    if "streamed" in cell.estimator:
+        return lambda table: estimator_training(create, table, streamed), tables
     return lambda table: estimator_training(create, table), tables
+
+
+def streamed(model: Any, table: Table) -> Any:
+    return model.fit_rows(ArrayRows(table.X, table.y))
 
 
 def run_cell(cell: Cell, pairs: int, round_: int) -> dict[str, Any]:
@@ -319,6 +328,7 @@ def summary_lines(found: dict[str, Any]) -> str:
         f"{entry['differing_cells']} modes with differences"
         for name, entry in found["estimators"].items()
     ]
+    lines += [f"  refused as a whole: {cell}" for cell in found["modes_refused"]]
     return "\n".join(lines)
 
 

@@ -117,13 +117,13 @@ def _chain(failure: BaseException | None) -> tuple[str, ...]:
 class Comparison:
     """Two trainings on neighbours: √Σ‖Δ‖²/σ² over the certified μ, and whatever else differs.
 
-    `refused`: both ended with the same exception before any noise was drawn.
+    `refused`: the exception with which both ended before any noise was drawn.
     """
 
     ratio: float
     mu: float
     differences: tuple[str, ...]
-    refused: bool = False
+    refused: str = ""
     hidden: int = 0
     coupled: int = 0
 
@@ -156,7 +156,7 @@ def compare(first: Recording, second: Recording, *, row: int, steps_apart: int =
     if first.error and first.calls:
         found.append(f"raised after noise was drawn: {_first(first.error)}")
     if first.fitted is None or second.fitted is None:
-        refused = not found and not first.calls
+        refused = "" if found or first.calls else _first(first.error)
         return Comparison(0.0, math.nan, tuple(found), refused=refused)
     if len(second.calls) < len(first.calls):
         found.append(f"{len(first.calls) - len(second.calls)} calls to the noise source fewer on the neighbour")
@@ -322,6 +322,7 @@ class ReplayAudit:
     mu: float = math.nan
     pairs: int = 0
     refused: int = 0
+    refusal: str = ""
     largest_ratio: float = 0.0
     worst_pair: str = ""
     hidden: int = 0
@@ -344,7 +345,7 @@ class ReplayAudit:
         """Count one pair."""
         self.note(found.differences, pair)
         if found.refused:
-            self.refused += 1
+            self.refused, self.refusal = self.refused + 1, self.refusal or found.refused
             return
         self.pairs += 1
         self.hidden, self.coupled = max(self.hidden, found.hidden), max(self.coupled, found.coupled)
@@ -356,6 +357,7 @@ class ReplayAudit:
     def merge(self, other: ReplayAudit) -> None:
         """Count another audit's pairs as this one's."""
         self.pairs, self.refused = self.pairs + other.pairs, self.refused + other.refused
+        self.refusal = self.refusal or other.refusal
         self.hidden, self.coupled = max(self.hidden, other.hidden), max(self.coupled, other.coupled)
         self.mu = other.mu if math.isnan(self.mu) else self.mu if math.isnan(other.mu) else max(self.mu, other.mu)
         if other.largest_ratio > self.largest_ratio:
@@ -385,7 +387,8 @@ class ReplayAudit:
         bound = "of what a step may move" if math.isnan(self.mu) else f"of the certified mu {self.mu:.4g}"
         seen = f"{self.pairs} hostile pairs replayed, largest √Σ‖Δ‖²/σ² is {self.largest_ratio:.4f} {bound}"
         if not self.pairs:
-            return f"nothing was replayed: all {self.refused} pairs were refused before any noise was drawn"
+            words = f"all {self.refused} pairs were refused before any noise was drawn ({self.refusal})"
+            return f"nothing was replayed: {words}"
         if self.alarm:
             what = next(iter(self.differences), f"the ratio exceeds 1 ({self.worst_pair})")
             more = f" and {len(self.differences) - 1} other differences" if len(self.differences) > 1 else ""
@@ -399,6 +402,7 @@ class ReplayAudit:
             "verdict": self.verdict,
             "pairs": self.pairs,
             "refused": self.refused,
+            "refusal": self.refusal,
             "largest_ratio": self.largest_ratio,
             "worst_pair": self.worst_pair,
             "mu": None if math.isnan(self.mu) else self.mu,

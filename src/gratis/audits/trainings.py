@@ -29,12 +29,16 @@ __all__ = [
 Array = NDArray[Any]
 Source = Callable[[], NoiseSource]
 # Small enough that a fit takes milliseconds; the guarantee does not depend on these sizes.
-_ROWS, _COLUMNS, _SMALLEST = 40, 5, {"n_features": 60, "width": 8, "depth": 2, "steps": 6}
+_FEWEST, _ROWS, _COLUMNS, _LARGEST = 10, 40, 5, {"n_features": 60, "width": 8, "depth": 2, "steps": 6}
 _PER_RECORDING = 4
 _NOT_OF_THE_DATA = {"public": None, "ledger": None, "dataset": None, "noise_seed": None, "insecure_reproducible": False}
 
 
-def estimator_training(create: Callable[[], Any], table: Table) -> Train:
+def estimator_training(
+    create: Callable[[], Any],
+    table: Table,
+    fit: Callable[[Any, Table], Any] = lambda model, table: model.fit(table.X, table.y),
+) -> Train:
     """A fit of a fresh estimator; published is every attribute that it has afterwards and had not before."""
 
     def train(tap: Tap) -> Fitted:
@@ -42,7 +46,7 @@ def estimator_training(create: Callable[[], Any], table: Table) -> Train:
         before = set(vars(model))
         own = model._noise_source
         model._noise_source = lambda: tap(own())
-        model.fit(table.X, table.y)
+        fit(model, table)
         kept = {name: value for name, value in vars(model).items() if name not in before | {"_noise_source"}}
         return Fitted(model.certificate_.event, kept)
 
@@ -149,11 +153,11 @@ def replay_audit(
     """
     parameters = estimator.get_params(deep=False)
     images = parameters.get("features") == "scattering"
-    rows = min(check_count("n", n, minimum=2), _ROWS)
+    rows = max(_FEWEST, min(check_count("n", n), _ROWS))
     columns = check_count("d", d) if images else min(check_count("d", d), _COLUMNS)
     labels = list(range(classes or 2)) if task == "classification" else None
     changed: dict[str, Any] = {name: value for name, value in _NOT_OF_THE_DATA.items() if name in parameters}
-    changed |= {name: min(parameters[name], most) for name, most in _SMALLEST.items() if name in parameters}
+    changed |= {name: min(parameters[name], most) for name, most in _LARGEST.items() if name in parameters}
     if parameters.get("preprocessing") == "public":
         changed["preprocessing"] = "none"  # public scales are no function of the rows: the synthetic ones are on them
     if labels is not None:
@@ -172,5 +176,8 @@ def replay_audit(
     audit = audit_tables(training, tables, relation, pairs=check_count("pairs", pairs), rng=rng, book=book)
     if audit.hidden:
         with in_primal():
-            audit.merge(audit_tables(training, tables, relation, pairs=pairs, rng=rng, book=book))
+            visible = audit_tables(training, tables, relation, pairs=pairs, rng=rng, book=book)
+        if not visible.pairs or visible.hidden:
+            audit.note(["values are not visible in the primal either"], visible.refusal)
+        audit.merge(visible)
     return audit
