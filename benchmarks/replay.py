@@ -256,7 +256,10 @@ def main() -> int:
         missing = [cell for cell in wanted if (cell.key, round_) not in done]
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(options.workers, mp_context=context, initializer=faster) as pool:
-            for future in as_completed(pool.submit(run_cell, cell, each, round_) for cell in missing):
+            # A score and a subsampled network have two modes each, where an estimator has eighteen.
+            sizes = [each * (9 if cell.preprocessing == "-" else 1) for cell in missing]
+            jobs = [pool.submit(run_cell, cell, size, round_) for cell, size in zip(missing, sizes, strict=True)]
+            for future in as_completed(jobs):
                 row = future.result()
                 rows.append(row)
                 save(options.output, text, rows, chosen)

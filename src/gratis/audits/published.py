@@ -11,7 +11,7 @@ import numpy as np
 
 __all__ = ["differences", "finest_bit", "flattened"]
 
-_CLOCKS = {"id", "time", "created", "issued"}  # differ between any two runs
+_CLOCKS = {"id", "uuid", "time", "date", "created", "issued"}  # differ between any two runs
 _DEEPEST = 12
 
 
