@@ -55,6 +55,14 @@ def test_non_finite_values_count_as_zero() -> None:
     assert np.all(np.abs(out[:3]) < 10)
 
 
+def test_perturb_is_release_before_its_grid() -> None:
+    values = np.array([1.0, np.nan, -3.0])
+    noised = NoiseSource.insecure(4).perturb(values, 0.7)
+    assert np.array_equal(snap(noised, 0.7), NoiseSource.insecure(4).release(values, 0.7))
+    assert not np.array_equal(snap(noised, 0.7), noised)
+    assert np.allclose(noised - NoiseSource.insecure(4).normal(0.7, 3), [1.0, 0.0, -3.0])
+
+
 def test_two_secure_sources_differ_and_one_does_not_repeat() -> None:
     first, second = NoiseSource.secure(), NoiseSource.secure()
     assert first.is_secure
