@@ -1,0 +1,90 @@
+"""Every figure at smoke scale: its table, its drawing, and those of its claims that few runs can decide.
+
+Exact claims are computed without a draw. Sampled ones are left to the full scale, but for those below: over nine seeds
+(0 to 8) their deciding numbers keep a distance of at least MARGIN standard deviations from the bound, so that another
+draw, which is the most that another machine can amount to, crosses it with a probability below 1e-5 (Student's law with
+eight degrees of freedom, P(t > 10/√(1 + 1/9)) < 1e-5).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gratis.papers.registry import FIGURES, run_figure
+from gratis.papers.statements import PAPERS, STATEMENTS
+from gratis.specs.errors import GratisError
+
+MARGIN = 10
+NEEDS_TORCH = {"s0-fig1-left", "s0-fig1-right", "s0-fig2-5", "s3-fig1", "s3-fig2", "s4-fig2"}
+# A power-law covariance lies outside S2's Theorem 2, and harmonic loses there for small γ: exactly, and by 14 %.
+REFUTED = {"s2-fig7": ["harmonic is at most every polynomial for γ ≤ .02 at ρ = 0.5 (power:0.3)"]}
+CLEAR: dict[str, list[str]] = {}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_smoke_scale_computes_checks_and_draws(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name in NEEDS_TORCH:
+        pytest.importorskip("torch")
+    monkeypatch.delenv("GRATIS_DATA", raising=False)
+    result = run_figure(name, "smoke")
+    assert [claim.claim for claim in result.claims if claim.exact and not claim.holds] == REFUTED.get(name, [])
+    holds = {claim.claim: claim.holds for claim in result.claims}
+    assert {words: holds[words] for words in CLEAR.get(name, []) if not holds[words]} == {}
+    table, picture = result.save(tmp_path, name)
+    stored = json.loads(table.read_text(encoding="utf-8"))
+    assert stored["figure"] == name
+    assert stored["settings"]
+    assert all(set(claim) == {"claim", "holds", "value"} for claim in stored["claims"])
+    assert stored["rows"]
+    json.dumps(stored["rows"], allow_nan=False)
+    assert picture.stat().st_size > 5000
+    CERTAIN.get(name, lambda stored: None)(stored)
+
+
+def of_digits(stored: dict[str, Any]) -> None:
+    assert stored["settings"]["data"] == "scikit-learn digits"
+    assert {row["rule"] for row in stored["rows"]} >= {"exact", "paper"}
+
+
+def of_shipped_tables(stored: dict[str, Any]) -> None:
+    assert any("GRATIS_DATA is not set" in note for note in stored["notes"])
+
+
+def of_divergence(stored: dict[str, Any]) -> None:
+    for row in stored["rows"]:
+        assert 0 <= row["low"] <= row["kl"] <= row["high"]
+        assert 0 < row["total_variation"] <= 1
+        assert row["bound"] == pytest.approx(row["published_bound"]), "softmax: the two slips cancel"
+    assert any("not (ε, δ)-DP" in note for note in stored["notes"])
+
+
+def of_a_diagnostic(stored: dict[str, Any]) -> None:
+    assert any("non-private" in note for note in stored["notes"])
+    assert "certificate" not in json.dumps(stored["settings"])
+
+
+CERTAIN = {
+    "s0-fig1-left": of_digits,
+    "s0-fig1-right": of_digits,
+    "s0-fig2-5": of_digits,
+    "s2-fig5": of_shipped_tables,
+    "s2-fig6": of_shipped_tables,
+    "s2-fig8": of_shipped_tables,
+    "s3-fig1": of_divergence,
+    "s3-fig2": of_divergence,
+    "s4-fig2": of_a_diagnostic,
+}
+
+
+def test_every_figure_says_what_its_paper_claims() -> None:
+    assert set(STATEMENTS) == set(FIGURES)
+    assert {name.split("-")[0] for name in FIGURES} == set(PAPERS)
+
+
+def test_unknown_scale_is_refused() -> None:
+    with pytest.raises(GratisError, match="scale"):
+        run_figure("s0-fig2-1", "huge")
