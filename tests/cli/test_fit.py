@@ -369,8 +369,7 @@ def test_kill_during_training_leaves_the_budget_spent_and_no_model(
         "TableJob.check = checked\nsys.exit(run(sys.argv[1:]))"
     )
     child = subprocess.Popen([sys.executable, "-c", program, *command], stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 300
-    while ledger.status("people").reservations == 0 and time.monotonic() < deadline:
+    while ledger.status("people").reservations == 0:
         assert child.poll() is None
         time.sleep(0.1)
     os.kill(child.pid, signal.SIGKILL)

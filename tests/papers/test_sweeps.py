@@ -17,18 +17,19 @@ from gratis.papers import sweeps
 from gratis.papers.sweeps import Execution, executing, sweep
 from gratis.specs.errors import GratisError
 
-# A sweep in a program of its own, so that workers can import the function. Each computed setting leaves a trace.
+# A sweep in a program of its own, so that workers can import the function. Each computed setting leaves a trace. While
+# the file "stop" is there, nothing beyond x = 2 is computed: the kill comes in the middle, however busy the machine is.
 PROGRAM = """
-import sys, time
+import time
 from pathlib import Path
-from gratis.papers.sweeps import Execution, executing, sweep
 
 HERE = Path(__file__).parent
 
 def traced(x, rng):
     with open(HERE / "trace", "a") as trace:
         trace.write(f"{x}\\n")
-    time.sleep(float((HERE / "pause").read_text()))
+    while x > 2 and (HERE / "stop").exists():
+        time.sleep(0.05)
     return {"x": x, "draw": rng.normal()}
 """
 RUN = """
@@ -58,6 +59,17 @@ def test_results_do_not_depend_on_order_or_neighbours() -> None:
     assert sweep(draws, SETTINGS[2:3], seed=7) == alone[2:3]
     assert sweep(draws, SETTINGS, seed=8) != alone
     assert len({tuple(one["draws"]) for one in alone}) == 5
+
+
+def test_the_last_digit_of_a_setting_changes_no_draw() -> None:
+    # Powers differ in their last digit from one machine to the next, and grids are made of them.
+    def draw(rates: list[float], rng: np.random.Generator) -> float:
+        return float(rng.normal())
+
+    grid = np.geomspace(0.2, 200, 9)
+    for other in (np.nextafter(grid, 0), np.nextafter(grid, np.inf)):
+        assert sweep(draw, [{"rates": other.tolist()}]) == sweep(draw, [{"rates": grid.tolist()}])
+    assert sweep(draw, [{"rates": (grid * (1 + 1e-6)).tolist()}]) != sweep(draw, [{"rates": grid.tolist()}])
 
 
 def test_a_local_dask_cluster_gives_the_same_results(tmp_path: Path) -> None:
@@ -106,13 +118,13 @@ def test_only_what_changed_is_computed_again(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_killed_sweep_continues_where_it_stopped(tmp_path: Path, jobs: int) -> None:
     (tmp_path / "traced_sweep.py").write_text(PROGRAM, encoding="utf-8")
-    pause, trace = tmp_path / "pause", tmp_path / "trace"
+    stop, trace = tmp_path / "stop", tmp_path / "trace"
     command = [sys.executable, "-c", RUN, str(tmp_path)]
 
     def stored() -> set[int]:
         return {json.loads(p.read_text(encoding="utf-8"))["setting"]["x"] for p in (tmp_path / "kept").rglob("*.json")}
 
-    pause.write_text("0.3", encoding="utf-8")
+    stop.touch()
     process = subprocess.Popen([*command, str(jobs), "resume"], start_new_session=True)
     try:
         while len(stored()) < 2 and process.poll() is None:
@@ -121,9 +133,9 @@ def test_a_killed_sweep_continues_where_it_stopped(tmp_path: Path, jobs: int) ->
         os.killpg(process.pid, signal.SIGKILL)  # the sweep and its own workers
         process.wait()
     kept = stored()
-    assert 2 <= len(kept) < 6
+    assert 2 <= len(kept) <= 3
     trace.unlink()
-    pause.write_text("0", encoding="utf-8")
+    stop.unlink()
     resumed = subprocess.check_output([*command, str(jobs), "resume"])
     assert stored() == set(range(6))
     again = sorted(map(int, trace.read_text(encoding="utf-8").split()))

@@ -17,6 +17,7 @@ from gratis.specs.certificates import Selection
 from gratis.specs.events import GaussianRelease
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+HANG = 3600  # seconds: a browser that hangs, not one on a busy machine
 # The page writes its own width into the title; only this test's copy of the page holds a script.
 PROBE = """<script>addEventListener("load", () => {
 const broken = [...document.images].filter(i => !i.naturalWidth).length;
@@ -64,7 +65,7 @@ def test_it_renders(tmp_path: Path, width: int, dark: bool) -> None:
     flags += [f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},900"]
     flags += ["--blink-settings=preferredColorScheme=0"] if dark else []
     shown = subprocess.run(
-        [str(BROWSER), *flags, "--dump-dom", f"file://{path}"], capture_output=True, text=True, timeout=120, check=True
+        [str(BROWSER), *flags, "--dump-dom", f"file://{path}"], capture_output=True, text=True, timeout=HANG, check=True
     )
     found = re.search(r"<title>wide (\d+) window (\d+) broken (\d+)</title>", shown.stdout)
     assert found is not None
@@ -75,7 +76,7 @@ def test_it_renders(tmp_path: Path, width: int, dark: bool) -> None:
     subprocess.run(
         [str(BROWSER), *flags, f"--screenshot={picture}", f"file://{path}"],
         capture_output=True,
-        timeout=120,
+        timeout=HANG,
         check=True,
     )
     assert picture.stat().st_size > 5000

@@ -23,11 +23,16 @@ SCALES = ("smoke", "full")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One claim as an inequality: whether it held, and the number that decided."""
+    """One claim as an inequality: whether it held, and the number that decided.
+
+    An exact claim is decided by formulas and solvers alone, the same at every seed and on every machine; the others
+    are about sampled runs, of which a smoke scale makes too few to decide.
+    """
 
     claim: str
     holds: bool
     value: float
+    exact: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""

@@ -78,7 +78,7 @@ def interpolation(scale: str, rng: np.random.Generator) -> PaperResult:
     visible = predicted > 1e-20 * predicted[0]  # below that is rounding
     off = float(np.max(np.abs(np.log(measured[visible] / predicted[visible]))))
     claims = [
-        Claim("λ_min is 0 (to rounding) where p < n, at every depth", below < 1e-10, below),
+        Claim("λ_min is 0 (to rounding) where p < n, at every depth", below < 1e-10, below, exact=True),
         Claim("λ_min > 0 from p a few times n: at least 10⁻⁴ of the mean diagonal for p ≥ 3.5n", above > 1e-4, above),
         Claim("training loss falls geometrically: below (1 − ηλ_min/2)^k at every k", bool((measured <= bound).all()),
               float(np.max(measured / bound))),

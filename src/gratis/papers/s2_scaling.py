@@ -85,9 +85,10 @@ def _slope_claims(rows: list[dict[str, Any]], words: str) -> list[Claim]:
     errors = [abs(row["small"] - row["xi"]) for row in rows if not row["logarithm"]]
     moderate = [abs(row["moderate"] - row["xi"]) for row in rows]
     return [
-        Claim(f"small γ: every slope within .03 of ξ{words}", max(errors) <= 0.03, max(errors)),
+        Claim(f"small γ: every slope within .03 of ξ{words}", max(errors) <= 0.03, max(errors), exact=True),
         Claim(f"small γ brings the slopes closer to ξ than moderate γ (ratio of mean distances){words}",
-              float(np.mean(errors)) < float(np.mean(moderate)), float(np.mean(moderate) / np.mean(errors))),
+              float(np.mean(errors)) < float(np.mean(moderate)), float(np.mean(moderate) / np.mean(errors)),
+              exact=True),
     ]  # fmt: skip
 
 
@@ -100,10 +101,12 @@ def exponents_of_flat_spectra(scale: str, rng: np.random.Generator) -> PaperResu
     ]
     table = np.array([row["small"] for row in rows]).reshape(len(privacies), len(FLAT), -1)
     claims += [
-        Claim("the slope rises with α", bool((np.diff(table, axis=2) > 0).all()), float(np.diff(table, axis=2).min())),
-        Claim("the slope rises with q", bool((np.diff(table, axis=1) > 0).all()), float(np.diff(table, axis=1).min())),
+        Claim("the slope rises with α", bool((np.diff(table, axis=2) > 0).all()), float(np.diff(table, axis=2).min()),
+              exact=True),
+        Claim("the slope rises with q", bool((np.diff(table, axis=1) > 0).all()), float(np.diff(table, axis=1).min()),
+              exact=True),
         Claim("stronger privacy (r = .6) lowers every slope", bool((table[1] < table[0]).all()),
-              float((table[0] - table[1]).min())),
+              float((table[0] - table[1]).min()), exact=True),
     ]  # fmt: skip
     return PaperResult(shown, rows, claims, _drawing(rows, [("privacy", r) for r in privacies], FLAT), _NOTES)
 
@@ -119,8 +122,8 @@ def exponents_of_steep_spectra(scale: str, rng: np.random.Generator) -> PaperRes
         gains.append(slopes[6.0] - min(saturated))
         early.append(slopes[1.0] - slopes[0.0])
     claims += [
-        Claim("from α = 2/β − 1 on the slope gains at most .03 more", max(gains) <= 0.03, max(gains)),
-        Claim("before that it rises: from α = 0 to 1 by at least .05", min(early) >= 0.05, min(early)),
+        Claim("from α = 2/β − 1 on the slope gains at most .03 more", max(gains) <= 0.03, max(gains), exact=True),
+        Claim("before that it rises: from α = 0 to 1 by at least .05", min(early) >= 0.05, min(early), exact=True),
     ]
     return PaperResult(shown, rows, claims, _drawing(rows, [("privacy", 0.6)], STEEP), _NOTES)
 

@@ -83,7 +83,8 @@ def sweep(function: Callable[..., Any], settings: Sequence[Mapping[str, Any]], *
     settings:
         Plain JSON data.
     seed:
-        Public seed of all streams.
+        Public seed of all streams. A setting's stream comes from this, the function's name and the setting with its
+        floats to nine digits, so that it is the same on every machine.
 
     >>> def noisy_square(x, rng):
     ...     return x * x + 0 * rng.normal()
@@ -170,11 +171,20 @@ def _one(function: Callable[..., Any], key: str, setting: Mapping[str, Any], see
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped, unused-ignore]
 
     # Of the name and the setting alone: an edit of the program or a new version leaves the randomness as it was.
-    digest = hashlib.sha256(json.dumps([_name(function), setting], sort_keys=True).encode()).digest()
+    digest = hashlib.sha256(json.dumps([_name(function), _rounded(setting)], sort_keys=True).encode()).digest()
     words = tuple(np.frombuffer(digest, dtype="<u4").tolist())
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=words))
     with threadpool_limits(1), executing(Execution()):
         return key, json.dumps(function(**setting, rng=rng))
+
+
+def _rounded(data: Any) -> Any:
+    """Plain data with nine digits of every float: machines differ in the last digit of a power (np.geomspace)."""
+    if isinstance(data, Mapping):
+        return {key: _rounded(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_rounded(value) for value in data]
+    return float(f"{data:.9g}") if isinstance(data, float) else data
 
 
 def _source(function: Callable[..., Any]) -> str:
