@@ -24,8 +24,9 @@ MAY_IMPORT = {
     "simulation": BASE | {"accounting", "mechanisms", "training", "models"},
     "planner": BASE | {"theory", "accounting", "simulation"},
     "ledger": {"specs", "accounting"},
-    "audits": BASE | {"accounting", "mechanisms", "training", "models", "estimators"},
+    "audits": BASE | {"accounting", "mechanisms", "training", "models", "recipes", "estimators"},
     "report": {"specs"},
+    "recipes": BASE | {"accounting", "mechanisms", "models", "training", "simulation", "planner", "data"},
 }
 
 

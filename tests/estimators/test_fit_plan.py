@@ -59,8 +59,16 @@ def test_another_plan_is_refused_before_anything_is_spent(tmp_path: Path) -> Non
     with pytest.raises(GratisError, match="other rows"):
         made.run(X[:50], TARGETS[None][:50])
     data = made.to_json()
-    for change in ({"facts": data["facts"] | {"rows": 61}}, {"budget": data["budget"] | {"epsilon": 3.0}}, {"format": "x"},
-                   {"choices": {"steps": 3}}, {"choices": {"noise_seed": 3}}, {"model": "forest"}, {"facts": []}):  # fmt: skip
+    changes: list[dict] = [
+        {"facts": data["facts"] | {"rows": 61}},
+        {"budget": data["budget"] | {"epsilon": 3.0}},
+        {"format": "x"},
+        {"choices": {"steps": 3}},
+        {"choices": {"noise_seed": 3}},
+        {"model": "forest"},
+        {"facts": []},
+    ]
+    for change in changes:
         (tmp_path / "plan.json").write_text(json.dumps(data | change))
         with pytest.raises(GratisError):
             read_plan(tmp_path / "plan.json")
@@ -84,9 +92,14 @@ def test_bad_settings(settings: dict) -> None:
 
 @pytest.mark.parametrize(
     ("model", "classes", "descent"),
-    [("linear", None, Descent(engine="dual")), ("linear", None, Descent(clip_norm=1.0)), ("mlp", 2, Descent(noise="paper")),
-     ("random-features", None, Descent(noise="paper")), ("random-features", 2, Descent(noise="paper"))],
-)  # fmt: skip
+    [
+        ("linear", None, Descent(engine="dual")),
+        ("linear", None, Descent(clip_norm=1.0)),
+        ("mlp", 2, Descent(noise="paper")),
+        ("random-features", None, Descent(noise="paper")),
+        ("random-features", 2, Descent(noise="paper")),
+    ],
+)
 def test_settings_that_a_model_does_not_have(model: str, classes: int | None, descent: Descent) -> None:
     with pytest.raises(GratisError):
         plan(model, rows=60, columns=3, classes=classes, budget=BUDGET, descent=descent)

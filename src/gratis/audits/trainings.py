@@ -89,7 +89,7 @@ def subsampled_training(sampling: Any, n_classes: int, table: Table, source: Sou
 @contextlib.contextmanager
 def in_primal() -> Iterator[None]:
     """Run descents on features in the primal, whose law is that of the dual and whose values are visible."""
-    from gratis.estimators import random_features
+    from gratis.recipes import random_features
 
     module: Any = random_features
     whole = module.descend_features
