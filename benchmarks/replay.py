@@ -135,13 +135,14 @@ def faster() -> None:
 
         return found
 
-    for module in ("staged_linear", "random_features", "mlp", "one_pass_fit", "evaluation"):
-        importlib.import_module(f"gratis.estimators.{module}")
+    importlib.import_module("gratis.estimators.evaluation")
+    for module in ("staged_linear", "random_features", "network", "one_pass"):
+        importlib.import_module(f"gratis.recipes.{module}")
     cached = functools.lru_cache(maxsize=None)
     everywhere("gratis.accounting.certification", "_versions", cached)
     everywhere("gratis.accounting.calibration", "calibrate_mu", cached)
     everywhere("gratis.accounting.gdp", "gdp_epsilon_upper_bound", cached)
-    everywhere("gratis.estimators.staged_linear", "_twin", by_spectrum)
+    everywhere("gratis.recipes.staged_linear", "_twin", by_spectrum)
 
 
 def audited(cell: Cell, pairs: int, round_: int) -> dict[str, Any]:
@@ -149,10 +150,9 @@ def audited(cell: Cell, pairs: int, round_: int) -> dict[str, Any]:
     rng = np.random.default_rng(zlib.crc32(f"rows {cell.key} {round_}".encode()))
     relation = Neighbouring.parse(cell.relation)
     start = time.process_time()
-    with in_primal() if "in the primal" in cell.estimator else contextlib.nullcontext():
-        training, tables = prepared(cell, seeds)
-        record(training(tables.draw(rng)))  # imports and plans
-        audit = audit_tables(training, tables, relation, pairs=pairs, rng=rng, per_recording=8)
+    training, tables = prepared(cell, seeds)
+    record(training(tables.draw(rng)))  # imports and plans
+    audit = audit_tables(training, tables, relation, pairs=pairs, rng=rng, per_recording=8)
     return {"cell": cell.key, "round": round_, "asked": pairs, **slim(audit),
             "cpu_seconds": round(time.process_time() - start, 1)}  # fmt: skip
 
@@ -204,6 +204,8 @@ def prepared(cell: Cell, seeds: Iterator[int]) -> tuple[Callable[[Any], Any], Ho
         settings["public"] = PublicScales([0.0] * d, [1.0] * d, target_mean=0.0, target_scale=1.0)
     if classes is not None and cell.declared:
         settings["classes"] = list(classes)
+    if "in the primal" in cell.estimator:
+        settings = in_primal(settings)
     kind = getattr(gratis, name)
 
     def create() -> Any:

@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 
 from gratis.accounting import calibrate_mu
 from gratis.estimators import DPLinearRegression, DPLogisticRegression
-from gratis.recipes.staged_linear import _twin
 from gratis.mechanisms.noise import NoiseSource
 from gratis.models.linear import LinearModel
 from gratis.models.logistic import SoftmaxModel
+from gratis.recipes.staged_linear import _twin
 from gratis.specs.budget import Budget
 from gratis.specs.neighbouring import Neighbouring
 from gratis.training.staged import fit_stages, plan_stages, second_moments_pay

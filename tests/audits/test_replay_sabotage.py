@@ -12,8 +12,10 @@ from gratis.audits.hostile import Table
 from gratis.audits.replay import NoiseBook, compare, record, replay
 from gratis.audits.trainings import estimator_training, in_primal, subsampled_training
 from gratis.data.streaming import ArrayRows
+from gratis.estimators import classification
 from gratis.mechanisms.noise import NoiseSource
 from gratis.specs.events import PoissonSubsampledGaussian
+from gratis.training.feature_descent import Engine
 from gratis.training.poisson_sampling import PoissonSampling
 
 N, D = 24, 3
@@ -109,18 +111,18 @@ def test_a_label_check_that_raises(monkeypatch):
     tables = pair(1.0, 7.0, labels=True)
     assert not replayed(logistic, tables).alarm
 
-    def checked(self, target):
-        if not np.isin(target, self.classes_).all():
+    def checked(labels, classes):
+        if not np.isin(labels, classes).all():
             raise ValueError("labels outside the classes")
-        return whole(self, target)
+        return whole(labels, classes)
 
-    whole = DPLogisticRegression._encoded
-    monkeypatch.setattr(DPLogisticRegression, "_encoded", checked)
+    whole = classification.encoded
+    monkeypatch.setattr(classification, "encoded", checked)
     assert any("exception" in what for what in replayed(logistic, tables).differences)
 
 
 def test_an_engine_chosen_by_the_data(monkeypatch):
-    from gratis.estimators import random_features
+    from gratis.recipes import random_features
 
     tables = pair(1.0, 1.0, other_record=(0.5, 0.0, 0.0))
     honest = replayed(features, tables)
@@ -129,7 +131,8 @@ def test_an_engine_chosen_by_the_data(monkeypatch):
     whole = random_features.descend_features
 
     def chosen(feature_map, X, *rest, **named):
-        return whole(feature_map, X, *rest, **named, engine="primal" if np.abs(X[0]).max() < 0.75 else "dual")
+        engine = Engine.PRIMAL if np.abs(X[0]).max() < 0.75 else Engine.DUAL
+        return whole(feature_map, X, *rest, **named | {"engine": engine})
 
     monkeypatch.setattr(random_features, "descend_features", chosen)
     assert any("another call" in what for what in replayed(features, tables).differences)
@@ -138,8 +141,7 @@ def test_an_engine_chosen_by_the_data(monkeypatch):
 def test_the_primal_shows_what_the_dual_hides():
     tables = pair(1e3, -1e3)
     assert replayed(features, tables).ratio == 0
-    with in_primal():
-        found = replayed(features, tables)
+    found = replayed(partial(features, **in_primal({})), tables)
     assert found.hidden == 0
     assert 0.8 < found.ratio <= 1 + 1e-6
 

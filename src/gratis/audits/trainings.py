@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from gratis.mechanisms.noise import NoiseSource
 from gratis.specs.budget import Budget
 from gratis.specs.checks import check_count
 from gratis.specs.neighbouring import Neighbouring
+from gratis.specs.settings import Descent
 
 __all__ = [
     "audit_tables",
@@ -86,18 +87,9 @@ def subsampled_training(sampling: Any, n_classes: int, table: Table, source: Sou
     return train
 
 
-@contextlib.contextmanager
-def in_primal() -> Iterator[None]:
-    """Run descents on features in the primal, whose law is that of the dual and whose values are visible."""
-    from gratis.recipes import random_features
-
-    module: Any = random_features
-    whole = module.descend_features
-    module.descend_features = partial(whole, engine="primal")
-    try:
-        yield
-    finally:
-        module.descend_features = whole
+def in_primal(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters for a descent on features in the primal, whose law is the dual's and whose values are visible."""
+    return parameters | {"descent": replace(parameters.get("descent") or Descent(), engine="primal")}
 
 
 def audit_tables(
@@ -165,18 +157,17 @@ def replay_audit(
         rows = max(rows, 3 * len(labels))
     settings = parameters | changed
 
-    def create() -> Any:
-        return type(estimator)(**settings)
+    def training(table: Table, chosen: dict[str, Any] = settings) -> Train:
+        return estimator_training(lambda: type(estimator)(**chosen), table)
 
     tables = HostileTables(n=rows, d=columns, classes=labels, invalid=settings["on_invalid"] != "raise")
     relation = Neighbouring.parse(settings["neighbouring"])
     rng, book = np.random.default_rng(seed), NoiseBook()
-    training = partial(estimator_training, create)
     record(training(tables.draw(rng)))  # imports and caches warm up: their warnings are nobody's secret
     audit = audit_tables(training, tables, relation, pairs=check_count("pairs", pairs), rng=rng, book=book)
     if audit.hidden:
-        with in_primal():
-            visible = audit_tables(training, tables, relation, pairs=pairs, rng=rng, book=book)
+        primal = partial(training, chosen=in_primal(settings))
+        visible = audit_tables(primal, tables, relation, pairs=pairs, rng=rng, book=book)
         if not visible.pairs or visible.hidden:
             audit.note(["values are not visible in the primal either"], visible.refusal)
         audit.merge(visible)
