@@ -180,7 +180,7 @@ def test_rows_of_a_pass_in_an_order_that_depends_on_one_record(monkeypatch):
                 order = np.argsort(np.abs(X[:, 0] - X[:, 0].mean()))
                 yield X[order], 1e6 * y[order]
 
-    monkeypatch.setattr("gratis.estimators.staged_linear.ArrayRows", Sorted)
+    monkeypatch.setattr("gratis.recipes.one_pass.ArrayRows", Sorted)
     assert replayed(one_pass, tables).ratio > 1 + 1e-6
 
 
@@ -221,17 +221,18 @@ def test_a_trainer_with_a_noise_source_of_its_own(monkeypatch):
 def test_what_leaks_beside_the_releases(monkeypatch, leak):
     import warnings
 
-    whole = DPLinearRegression._fit_private
+    whole = DPLinearRegression.fit
 
-    def leaking(self, X, y, *rest, **named):
+    def leaking(self, X, y):
         if leak == "warning" and y[0] > 0:
             warnings.warn("a large target", stacklevel=1)
-        whole(self, X, y, *rest, **named)
+        whole(self, X, y)
         if leak == "attribute":
             self.largest_target_ = float(y.max())
         if leak == "steps" and y[0] > 0:
             self._noise_source().normal(1.0, 1)
+        return self
 
-    monkeypatch.setattr(DPLinearRegression, "_fit_private", leaking)
+    monkeypatch.setattr(DPLinearRegression, "fit", leaking)
     words = {"attribute": "largest_target_", "warning": "a large target", "steps": "noise source"}[leak]
     assert any(words in what for what in replayed(linear, pair()).differences)
