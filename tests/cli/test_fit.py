@@ -525,7 +525,7 @@ def test_a_signal_gets_a_sentence_on_what_is_spent(
     name = {
         "reading": "gratis.estimators.table_fit.TableJob.check",
         "reserving": "gratis.ledger.ledger.check_affordable",
-        "training": "gratis.estimators.staged_linear.fit_stages",
+        "training": "gratis.recipes.staged_linear.fit_stages",
         "saving": "gratis.estimators.model_folder.save_model",
         "predicting": "gratis.cli.fit._curve",
     }[where]
@@ -607,7 +607,8 @@ def test_a_file_that_changes_is_refused_before_the_reservation_and_named_after_i
     assert "changed after it was opened: nothing was spent" in capsys.readouterr().err
     assert ledger.status("people").reservations == 0
     assert not list((tmp_path / "out").iterdir())
-    after("gratis.estimators.staged_linear", "fit_one_pass" if streamed else "fit_stages", lambda: write("1,1,0"))
+    module, name = ("one_pass", "fit_one_pass") if streamed else ("staged_linear", "fit_stages")
+    after(f"gratis.recipes.{module}", name, lambda: write("1,1,0"))
     assert run(command) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["held_out_score"] is None
