@@ -176,7 +176,7 @@ def test_numbers_near_the_largest_get_an_answer(arguments: list[str], capsys: py
         (["account", "ladder", "--epsilon", "1e308"], "up to epsilon 500"),
         (["audit", "one-pass", "--runs", "50", "--workers", "1" + 26 * "0"], "workers must be 1 to 1000"),
         (["audit", "one-pass", "--runs", "50", "--mu", "1e308"], "noise_stds"),
-        (["plan", "linear", "--n", "1000", "--d", "10", "--mu", "1e308"], "noise_stds"),
+        (["plan", "one-pass", "--n", "1000", "--d", "10", "--mu", "1e308"], "noise_stds"),
     ],
     ids=["ladder", "workers", "audit", "plan"],
 )

@@ -199,8 +199,8 @@ WRONG = {
     "repeated name, Parquet": (["twice.parquet", "--target", "y", *BUDGET], "'z' occurs more than once"),
     "header of bytes": (["latin.csv", "--target", "y", "--hash", "2", *BUDGET], "UTF-8"),
     "target of bytes": (["bytes.parquet", "--target", "bytes", "--hash", "2", *BUDGET], "the type binary"),
-    "deep schema": (["t.csv", "--target", "y", *BUDGET, "--schema", "deep.json"], "must be JSON text"),
-    "long number": (["t.csv", "--target", "y", *BUDGET, "--schema", "long.json"], "must be JSON text"),
+    "deep schema": (["t.csv", "--target", "y", *BUDGET, "--schema", "deep.json"], "nested"),
+    "long number": (["t.csv", "--target", "y", *BUDGET, "--schema", "long.json"], "number"),
     "large number": (["t.csv", "--target", "y", *BUDGET, "--schema", "large.json"], "too large"),
     "endless epsilon": (
         ["t.csv", "--target", "y", "--hash", "2", "--epsilon", "1e308", "--delta", "1e-3"],
@@ -442,7 +442,7 @@ def test_the_audit_is_in_the_report_and_its_alarm_is_the_exit_code(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = {"verdict": "ALARM: no noise", "alarm": True, "words": "two neighbours", "mu": None}
-    monkeypatch.setattr("gratis.cli.fit._audit", lambda estimator: found)
+    monkeypatch.setattr("gratis.cli.fit._audit", lambda job, estimator: found)
     command = [part for part in fit_command(folder, tmp_path) if part != "--no-audit"]
     people(tmp_path)
     assert run(command) == 3
@@ -520,6 +520,7 @@ def test_a_signal_gets_a_sentence_on_what_is_spent(
     number: signal.Signals,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     """While the ledger is written and while the model is, the signal waits: what is said is what happened."""
     name = {
@@ -537,6 +538,9 @@ def test_a_signal_gets_a_sentence_on_what_is_spent(
 
     ledger = people(tmp_path)
     monkeypatch.setattr(name, signalled)
+    # A shell's background ignores Ctrl-C, and a program started there leaves it so.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     assert run(fit_command(folder, tmp_path)) == 128 + number
     said = capsys.readouterr().err.strip().split("\n")[-1]
     status, model = ledger.status("people"), tmp_path / "out" / "model.gratis"

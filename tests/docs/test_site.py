@@ -81,7 +81,7 @@ def test_commands_that_are_shown_can_be_typed() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["fit t.csv --target y", "fit t.csv --epsilom 1", "ledger status l", "plan quadratic"]
+    "wrong", ["fit t.csv --epsilon 1", "fit t.csv --epsilom 1", "ledger status l", "plan quadratic"]
 )
 def test_a_wrong_command_would_be_noticed(wrong: str) -> None:
     with pytest.raises(Exception) as caught:

@@ -115,7 +115,7 @@ class FixedFeatures:
     def plan(self) -> Plan:
         """Scales, then what the planner of features says, with what the user fixed in its place."""
         scales, mu = self._scales
-        rest = Budget(mu=mu, neighbouring=self.budget.neighbouring)
+        rest = Budget(mu=mu, neighbouring=self.budget.neighbouring) if scales else self.budget
         plan = self._regression_plan(rest) if self.facts.classes is None else self._classification_plan(rest)
         return replace(plan, budget=self.budget, event=Composition((*(scale.event for scale in scales), plan.event)))
 
