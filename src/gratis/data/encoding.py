@@ -268,8 +268,10 @@ class EncodedRows:
         try:
             return self._schema.matrix(batch), self._targets(batch.column(self._target.name))
         except (pa.ArrowException, UnicodeDecodeError):
-            # Parquet does not check that text is text. Arrow's own message may quote a cell.
-            raise GratisError("the file holds text that cannot be read (it must be UTF-8)") from None
+            pass
+        # Parquet does not check that text is text. Arrow's own message may quote a cell: raised outside the handler, so
+        # that no context holds it.
+        raise GratisError("the file holds text that cannot be read (it must be UTF-8)")
 
     def arrays(self) -> tuple[Array, Array]:
         """Return all rows at once."""

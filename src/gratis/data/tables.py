@@ -43,9 +43,11 @@ class Table(ABC):
             for batch in self._read(columns, batch_rows):
                 for start in range(0, batch.num_rows, batch_rows):
                     yield batch.slice(start, batch_rows)
+            return
         except (pa.ArrowException, OSError):
-            # Arrow's own message may quote a cell.
-            raise GratisError("the file is damaged, or its rows do not all have the same columns") from None
+            pass
+        # Arrow's own message may quote a cell: raised outside the handler, so that no context holds it.
+        raise GratisError("the file is damaged, or its rows do not all have the same columns")
 
     def count_rows(self) -> int:
         """Return the number of rows, reading the file once where the format does not store it."""
@@ -63,8 +65,10 @@ class ParquetTable(Table):
             with self._open() as file:
                 self.types = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
                 self.n_rows = file.metadata.num_rows
+                return
         except (pa.ArrowException, OSError):
-            raise GratisError(f"{self.path.name!r} is damaged, or no Parquet file") from None
+            pass
+        raise GratisError(f"{self.path.name!r} is damaged, or no Parquet file")
 
     def _open(self) -> Any:
         # pre_buffer would read whole row groups ahead.
@@ -84,8 +88,10 @@ class ArrowTable(Table):
             with pa.memory_map(str(self.path)) as source, pa.ipc.open_file(source) as reader:
                 self.types = dict(zip(reader.schema.names, reader.schema.types, strict=True))
                 self.n_rows = sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
+                return
         except (pa.ArrowException, OSError):
-            raise GratisError(f"{self.path.name!r} is damaged, or no Arrow file") from None
+            pass
+        raise GratisError(f"{self.path.name!r} is damaged, or no Arrow file")
 
     def _read(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
         with pa.memory_map(str(self.path)) as source, pa.ipc.open_file(source) as reader:
@@ -122,7 +128,8 @@ class CSVTable(Table):
                 ),
             )
         except (pa.ArrowException, OSError, UnicodeDecodeError):
-            raise GratisError("the CSV file could not be read; it needs a header and rows of equal length") from None
+            pass
+        raise GratisError("the CSV file could not be read; it needs a header and rows of equal length")
 
     def _read(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
         with self._open(columns) as reader:

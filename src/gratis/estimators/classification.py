@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from gratis.models.logistic import SoftmaxModel
 from gratis.specs.errors import GratisError
 
-__all__ = ["PrivateClassifier", "encoded", "strictly_encoded"]
+__all__ = ["PrivateClassifier", "encoded"]
 
 
 class PrivateClassifier(ClassifierMixin):
@@ -26,14 +26,22 @@ class PrivateClassifier(ClassifierMixin):
     def _class_scores(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return scores (n, classes), or log-odds (n, 1) of the second of two classes."""
 
-    def _read_classes(self, labels: NDArray[Any]) -> tuple[NDArray[Any], tuple[str, ...]]:
-        """Return the classes and what has to be assumed about them; refuse fewer than two."""
-        check_classification_targets(labels)
-        declared = self.classes is not None
-        classes = np.unique(np.asarray(self.classes) if declared else labels)
+    def _read_classes(self, labels: NDArray[Any] | None) -> tuple[NDArray[Any], tuple[str, ...]]:
+        """Return the classes and what has to be assumed about them; refuse fewer than two.
+
+        Declared classes need no look at the labels: scikit-learn's checks of them would raise or warn because of one.
+        """
+        assumed: tuple[str, ...] = ()
+        if self.classes is not None:
+            classes = np.unique(np.asarray(self.classes))
+        elif labels is None:
+            raise GratisError("a streamed pass must know its classes before it sees them: pass classes=[…]")
+        else:
+            check_classification_targets(labels)
+            classes, assumed = np.unique(labels), ("the set of classes that occur is public",)
         if len(classes) < 2:
             raise GratisError(f"at least two classes are needed, got {len(classes)} class")
-        return classes, () if declared else ("the set of classes that occur is public",)
+        return classes, assumed
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return log-odds (two classes) or scores (several)."""
@@ -63,14 +71,21 @@ class PrivateClassifier(ClassifierMixin):
 
 
 def encoded(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.float64]:
-    """Positions in classes; a label that is not among them gives NaN and contributes nothing."""
-    position = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
-    return np.where(classes[position] == labels, position, np.nan)
+    """Positions in the (sorted) classes by equality; NaN for a label that equals none of them, whatever it is.
+
+    >>> encoded(np.array(["b", None, b"a", float("nan"), "a"], dtype=object), np.array(["a", "b"])).tolist()
+    [1.0, nan, nan, nan, 0.0]
+    """
+    kinds = {"number" if array.dtype.kind in "biuf" else array.dtype.kind for array in (labels, classes)}
+    if kinds in ({"number"}, {"U"}):
+        position = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
+        return np.where(classes[position] == labels, position, np.nan)
+    places = {label: float(place) for place, label in enumerate(classes.tolist())}
+    return np.array([_place(label, places) for label in labels], dtype=np.float64)
 
 
-def strictly_encoded(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
-    """Positions in classes; a label that is not among them is refused, before anything is spent."""
-    found = encoded(labels, classes)
-    if np.isnan(found).any():
-        raise GratisError("y holds labels outside the given classes; nothing was spent")
-    return found.astype(np.int64)
+def _place(label: Any, places: dict[Any, float]) -> float:
+    try:
+        return places.get(label, float("nan"))
+    except Exception:  # of whatever an object's own hash or comparison raises
+        return float("nan")

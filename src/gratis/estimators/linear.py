@@ -38,9 +38,10 @@ class DPLinearRegression(RegressorMixin, PrivateLinearModel):
         "auto" is the staged full-batch fit: once rows can be read more than once it is predicted, and was
         measured, to be better than one pass.
     on_invalid : "raise", "zero" or "impute"
-        Whether non-finite values are refused before anything is spent (this answer is not private), or their rows
-        contribute nothing, or missing features count as the (released or public) centre of their column; a row
-        without a target contributes nothing.
+        Whether records with an invalid value (missing, infinite, no number) are refused before anything is spent
+        (this answer depends on the data and is not private), or contribute nothing, or invalid features count as the
+        (released or public) centre of their column; a record without a valid target then contributes nothing. With
+        the last two no value can make `fit` raise or warn.
     ledger, dataset : str, optional
         A ledger file, and the name of this data set's budget in it.
     noise_seed, insecure_reproducible
@@ -88,9 +89,12 @@ class DPLinearRegression(RegressorMixin, PrivateLinearModel):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Plan, reserve, train, certify."""
-        rows, target = self._validated(X, y, y_numeric=True)
-        self._fit_private(rows, self._encoded(target), LinearModel(), n_classes=None)
+        rows, target = self._contributing(*self._validated(X, y, numeric=True))
+        self._fit_private(rows, target, LinearModel(), n_classes=None)
         return self
+
+    def _declared_classes(self) -> None:
+        return None
 
     def _encoded(self, target: NDArray[Any]) -> NDArray[np.float64]:
         return np.asarray(target, dtype=np.float64)

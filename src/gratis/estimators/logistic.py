@@ -29,7 +29,7 @@ class DPLogisticRegression(PrivateClassifier, PrivateLinearModel):
     Parameters: those of `DPLinearRegression`, and
 
     classes : array, optional
-        All classes that may occur; a label outside contributes nothing.
+        All classes that may occur. A label that equals none of them is invalid: see `on_invalid`.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(4000, 4)) * [1, 10, 100, 1]
@@ -70,19 +70,18 @@ class DPLogisticRegression(PrivateClassifier, PrivateLinearModel):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Plan, reserve, train, certify."""
-        rows, labels = self._validated(X, y)
-        self.classes_, assumed = self._read_classes(labels)
-        self._fit_private(
-            rows,
-            self._encoded(labels),
-            SoftmaxModel(len(self.classes_)),
-            n_classes=len(self.classes_),
-            assumptions=assumed,
-        )
+        rows, labels = self._validated(X, y, numeric=False)
+        classes, assumed = self._read_classes(labels)
+        rows, position = self._contributing(rows, encoded(labels, classes))
+        self._fit_private(rows, position, SoftmaxModel(len(classes)), n_classes=len(classes), assumptions=assumed)
+        self.classes_ = classes
         return self
 
+    def _declared_classes(self) -> NDArray[Any]:
+        return self._read_classes(None)[0]
+
     def _encoded(self, target: NDArray[Any]) -> NDArray[np.float64]:
-        return encoded(target, self.classes_)
+        return encoded(target, self._declared_classes())
 
     def _publish(self, fit: Any) -> None:
         slopes, intercept = fit.original_units()

@@ -11,13 +11,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gratis.accounting import calibrate_mu, split_mu
-from gratis.estimators.classification import PrivateClassifier, strictly_encoded
-from gratis.estimators.private_fit import PrivateFit, Release, refuse_text
+from gratis.estimators.classification import PrivateClassifier, encoded
+from gratis.estimators.private_fit import PrivateFit, refuse_text, zero_rows
 from gratis.estimators.scales import PublicScales
 from gratis.mechanisms.location_scale import Standardiser, plan_standardisation, release_location_scale
 from gratis.planner.networks import plan_network
 from gratis.specs.budget import Budget
-from gratis.specs.certificates import Selection
 from gratis.specs.checks import check_count
 from gratis.specs.errors import GratisError, MissingExtraError
 from gratis.specs.events import Composition
@@ -86,9 +85,9 @@ class DPMLPClassifier(PrivateClassifier, PrivateFit, BaseEstimator):
         from gratis.training.networks import falling_rates, train_full_batch
 
         budget = self._budget()
-        rows, labels = self._validated(X, y)
+        rows, labels = self._validated(X, y, numeric=False)
         classes, assumed = self._read_classes(labels)
-        position = strictly_encoded(labels, classes)
+        rows, position = self._contributing(rows, encoded(labels, classes))
         mu, scale_plan, scaler = self._scales(rows, budget)
         scaler = self._filling(scaler)
         rest = Budget(mu=mu, neighbouring=budget.neighbouring)
@@ -106,17 +105,14 @@ class DPMLPClassifier(PrivateClassifier, PrivateFit, BaseEstimator):
         descent = plan.event
         paid = () if scale_plan is None else (scale_plan.event,)
         plan = replace(plan, budget=budget, event=Composition((*paid, descent)))
-        release = Release(
-            plan.event, budget, self._noise_source(), ledger=self._ledger(), dataset=self.dataset, plan=plan,
-            selection=Selection.NONE, assumptions=assumed,
-        )  # fmt: skip
-        with release:
+        release = self._release(plan, assumptions=assumed)
+        with release, np.errstate(all="ignore"):
             if scale_plan is not None:
                 scaler = release_location_scale(rows, scale_plan, noise=release.noise, impute=scaler.impute)
             result = train_full_batch(
                 module,
-                torch.as_tensor(scaler.transform(rows), dtype=torch.float32),
-                torch.as_tensor(position),
+                torch.as_tensor(zero_rows(scaler.transform(rows), position), dtype=torch.float32),
+                torch.as_tensor(np.where(np.isfinite(position), position, -1).astype(np.int64)),
                 event=descent,  # type: ignore[arg-type]
                 clip_norm=settings["clip_norm"],
                 learning_rates=falling_rates(settings["mean_rate"], settings["steps"]),

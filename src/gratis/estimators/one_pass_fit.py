@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gratis.accounting import calibrate_mu, split_mu
 from gratis.data.streaming import RowStream
-from gratis.estimators.private_fit import Release
+from gratis.estimators.private_fit import Release, left_out
 from gratis.mechanisms.location_scale import (
     StandardisationPlan,
     Standardiser,
@@ -105,8 +105,10 @@ def fit_one_pass(
 ) -> ReleasedLinear:
     """Run the stages: scales (four readings each), then one pass over the standardised rows in their stored order.
 
-    **Guarantee**: that of `stages.event`; the rows of the pass are made row by row with released maps.
+    **Guarantee**: that of `stages.event`; the rows of the pass are made row by row with released maps. Records that are
+    `left_out` contribute nothing to any of the releases.
     """
+    rows = _Contributing(rows, impute=impute)
     if stages.features is not None:
         features = release_location_scale(
             lambda: (X for X, _ in rows.batches()), stages.features, noise=noise, impute=impute
@@ -118,6 +120,22 @@ def fit_one_pass(
     standardised = _Standardised(rows, features, target)
     parameters = train_one_pass(standardised, stages.passes, stages.loss, noise=noise, fit_intercept=True)
     return ReleasedLinear(parameters=parameters.T, features=features, target=target, event=stages.event)
+
+
+class _Contributing:
+    """The rows of a stream, those that contribute nothing marked."""
+
+    def __init__(self, rows: RowStream, *, impute: bool) -> None:
+        self._rows, self._impute = rows, impute
+        self.n_rows, self.n_features = rows.n_rows, rows.n_features
+
+    def batches(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """Yield (X, y)."""
+        return (left_out(X, y, impute=self._impute) for X, y in self._rows.batches())
+
+    def validate(self) -> None:
+        """As the stream does."""
+        self._rows.validate()
 
 
 class _Standardised:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_array, validate_data
 
 from gratis.accounting import issue_certificate
 from gratis.ledger import Ledger
@@ -22,7 +23,7 @@ from gratis.specs.events import Event
 from gratis.specs.neighbouring import Neighbouring
 from gratis.specs.plans import Plan
 
-__all__ = ["PrivateFit", "Release", "as_numbers", "refuse_text"]
+__all__ = ["PrivateFit", "Release", "left_out", "refuse_text", "zero_rows"]
 
 
 def refuse_text(**tables: Any) -> None:
@@ -30,24 +31,58 @@ def refuse_text(**tables: Any) -> None:
     for name, values in tables.items():
         if hasattr(values, "toarray"):
             continue  # sparse: validation refuses it without quoting
-        try:
-            array = np.asarray(values)
-        except ValueError:
-            raise GratisError(f"the rows of {name} must have equal lengths") from None
-        if name == "X" and array.ndim != 2:
-            raise GratisError(f"X must have one row for each record, got {array.ndim} dimensions. Reshape your data")
+        array = _as_array(name, values)
+        _refuse_shape(name, array)
         if array.dtype.kind == "c":
             raise GratisError(f"Complex data not supported: {name} must hold real numbers")
-        if array.dtype.kind in "OUS" and array.ndim:
-            try:
-                array.astype(np.float64)
-            except ValueError:
-                raise GratisError(f"{name} must hold numbers only, but some of its entries are text") from None
-            except TypeError:
-                pass  # no numbers at all: validation says so without quoting
+        if array.dtype.kind in "OUS" and array.ndim and _holds_text(array):
+            raise GratisError(f"{name} must hold numbers only, but some of its entries are text")
 
 
-def as_numbers(y: ArrayLike) -> ArrayLike:
+def left_out(X: NDArray[Any], y: NDArray[np.float64], *, impute: bool) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Mark the records that contribute nothing: NaN for the target and all features, hence nothing to any release.
+
+    They are those without a target and, unless missing features are filled (`impute`), those with an invalid feature.
+
+    >>> left_out(np.array([[1.0, np.nan], [2.0, 3.0]]), np.array([0.0, 1.0]), impute=False)[1].tolist()
+    [nan, 1.0]
+    """
+    out = ~np.isfinite(y)
+    if not impute:
+        out |= ~np.isfinite(X).all(axis=1)
+    return np.where(out[:, None], np.nan, X), np.where(out, np.nan, y)
+
+
+def zero_rows(X: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rows of zeros in the place of records that are left out, for trainers that leave out by the target alone."""
+    return np.where(np.isfinite(y)[:, None], X, 0.0)
+
+
+def _as_array(name: str, values: Any) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except ValueError:
+        pass
+    # Outside the handler: inside it, the refusal would carry the error that quotes an entry.
+    raise GratisError(f"the rows of {name} must have equal lengths")
+
+
+def _refuse_shape(name: str, array: NDArray[Any]) -> None:
+    if name == "X" and array.ndim != 2:
+        raise GratisError(f"X must have one row for each record, got {array.ndim} dimensions. Reshape your data")
+
+
+def _holds_text(array: NDArray[Any]) -> bool:
+    try:
+        array.astype(np.float64)
+    except ValueError:
+        return True
+    except TypeError:
+        pass  # no numbers at all: validation says so without quoting
+    return False
+
+
+def _as_numbers(y: ArrayLike) -> ArrayLike:
     """Targets as numbers where they came as objects: scikit-learn overlooks a None there, as a number it is NaN."""
     array = np.asarray(y)
     try:
@@ -56,14 +91,47 @@ def as_numbers(y: ArrayLike) -> ArrayLike:
         return y  # validation refuses it
 
 
+def _entries(name: str, values: Any) -> NDArray[Any]:
+    """An array in which no entry changes how others are read: NumPy would turn 1 into "1" beside a text."""
+    return _as_array(name, np.array(values, dtype=object) if isinstance(values, (list, tuple)) else values)
+
+
+def _floats(name: str, values: Any) -> NDArray[np.float64]:
+    """Numbers, NaN for an entry that is none or not finite; no entry raises or warns."""
+    array = _entries(name, values)
+    if array.dtype.kind not in "OUSbiuf":
+        raise GratisError(f"{name} must hold real numbers, got the type {array.dtype}")
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            found = array.astype(np.float64)
+        except (TypeError, ValueError, OverflowError):
+            found = np.array([_number(entry) for entry in array.ravel()]).reshape(array.shape)
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def _number(entry: Any) -> float:
+    try:
+        return float(entry)
+    except Exception:  # of whatever an object's own conversion raises
+        return float("nan")
+
+
 class PrivateFit:
     """Mixin with the parameters that every private estimator shares.
 
     epsilon, delta : the budget, under `neighbouring` ("replace-one" or "zero-out").
     ledger, dataset : path of a ledger file and the name of the data set's budget in it; the run is reserved there
         before the data is touched.
-    on_invalid : "raise" refuses missing features; "impute" puts the released or public centre of the column there.
+    on_invalid : what becomes of a record with an invalid feature (missing, infinite, no number) or an invalid target
+        (the same, or a label outside the declared classes). "raise": refused before anything is spent; that answer
+        depends on the data and is not private. "zero": the record contributes nothing to any release. "impute":
+        an invalid feature counts as the released or public centre of its column, and a record with an invalid
+        target contributes nothing. The last two neither raise nor warn because of a value.
     noise_seed : refused unless `insecure_reproducible=True`; the certificate then says that nothing is protected.
+
+    The null record of zero-out is a record without a target: in every mode it contributes nothing to any release. One
+    without features is not, under "impute": it is a record at the centre of all columns.
     """
 
     epsilon: float
@@ -86,16 +154,61 @@ class PrivateFit:
             raise GratisError("give both ledger (a file) and dataset (the name of its budget), or neither")
         return None if self.ledger is None else Ledger.open(self.ledger)
 
-    def _validated(self, X: ArrayLike, y: ArrayLike, **choices: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
-        """Check rows and targets before anything is spent; with on_invalid="impute" features may be missing."""
-        impute = self._choice("on_invalid", ("raise", "impute")) == "impute"
-        refuse_text(X=X, **({"y": y} if choices.get("y_numeric") else {}))
-        y = as_numbers(y) if choices.get("y_numeric") else y
-        with np.errstate(all="ignore"):  # a warning about an extreme row would be about that row
-            rows, target = validate_data(
-                self, X, y, dtype=np.float64, ensure_min_samples=2, ensure_all_finite=not impute, **choices
-            )
-        return np.where(np.isfinite(rows), rows, np.nan) if impute else rows, np.asarray(target)
+    def _release(self, plan: Plan, *, chosen_from_releases: bool = False, assumptions: tuple[str, ...] = ()) -> Release:
+        """Return what reserves, certifies and commits the plan; nothing is spent yet.
+
+        Settings are fixed by public facts, and the certificate says that nothing was selected; or they are chosen from
+        earlier releases of the same event, and the certificate says that the selection is included in it.
+        """
+        return Release(
+            plan.event, plan.budget, self._noise_source(), ledger=self._ledger(), dataset=self.dataset, plan=plan,
+            selection=Selection.INCLUDED if chosen_from_releases else Selection.NONE, assumptions=assumptions,
+        )  # fmt: skip
+
+    def _handling(self) -> str:
+        """What is done with invalid records: the checked `on_invalid`."""
+        return self._choice("on_invalid", ("raise", "zero", "impute"))
+
+    def _validated(
+        self, X: ArrayLike, y: ArrayLike, *, numeric: bool, reset: bool = True
+    ) -> tuple[NDArray[np.float64], NDArray[Any]]:
+        """Return rows and targets (numbers, or labels as they came), before anything is spent.
+
+        With on_invalid="raise" scikit-learn checks the values. Otherwise only shapes and types can be refused, and what
+        is no finite number is NaN.
+        """
+        if self._handling() == "raise":
+            refuse_text(X=X, **({"y": y} if numeric else {}))
+            with np.errstate(all="ignore"):  # a warning about an extreme row would be about that row
+                rows, target = validate_data(
+                    self, X, _as_numbers(y) if numeric else y, dtype=np.float64, ensure_min_samples=2,
+                    y_numeric=numeric, reset=reset,
+                )  # fmt: skip
+            return rows, np.asarray(target, dtype=np.float64 if numeric else None).ravel()
+        if hasattr(X, "toarray"):
+            raise GratisError("X is sparse: pass a dense array")
+        rows = _floats("X", X)
+        _refuse_shape("X", rows)
+        validate_data(self, X, skip_check_array=True, reset=reset)  # names and number of the columns
+        rows = check_array(rows, ensure_all_finite=False, ensure_min_samples=2)
+        declared = getattr(self, "classes", None) is not None
+        target = _floats("y", y) if numeric else _entries("y", y) if declared else np.asarray(y)
+        if target.ndim == 2 and target.shape[1] == 1:
+            target = target[:, 0]
+        if target.shape != rows.shape[:1]:
+            raise GratisError(f"y must have one entry for each of the {len(rows)} rows, got shape {target.shape}")
+        return rows, target
+
+    def _contributing(
+        self, rows: NDArray[np.float64], target: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Leave out the records that contribute nothing (their target is NaN from here on), or refuse them."""
+        handling = self._handling()
+        if handling == "raise":
+            if np.isnan(target).any():
+                raise GratisError("y holds labels outside the given classes; nothing was trained on them")
+            return rows, target
+        return left_out(rows, target, impute=handling == "impute")
 
     def _filling(self, scaler: Standardiser) -> Standardiser:
         """The map, with the centre in the place of missing features if that was asked for."""

@@ -13,8 +13,8 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gratis.accounting import calibrate_mu, split_mu
-from gratis.estimators.classification import PrivateClassifier, strictly_encoded
-from gratis.estimators.private_fit import PrivateFit, Release, refuse_text
+from gratis.estimators.classification import PrivateClassifier, encoded
+from gratis.estimators.private_fit import PrivateFit, Release, refuse_text, zero_rows
 from gratis.estimators.scales import PublicScales
 from gratis.mechanisms.location_scale import Standardiser, plan_standardisation, release_location_scale
 from gratis.models.logistic import SoftmaxModel
@@ -23,7 +23,6 @@ from gratis.models.scattering import ScatteringFeatures
 from gratis.planner.feature_classifier import plan_feature_classifier
 from gratis.planner.random_features import plan_random_features
 from gratis.specs.budget import Budget
-from gratis.specs.certificates import Selection
 from gratis.specs.checks import check_count
 from gratis.specs.errors import GratisError
 from gratis.specs.events import Composition
@@ -35,7 +34,6 @@ __all__ = ["DPRandomFeaturesClassifier", "DPRandomFeaturesRegressor"]
 
 _SCALE_SHARE = 0.2  # of μ², for private location and scale
 _TWIN_RECORDS = 400
-_LARGEST_TARGET = 1e100
 _MOST_PARAMETERS = 200_000_000  # 1.6 GB, a few times in training
 _STORE_BYTES = 2**32  # scattering features are kept when they fit
 
@@ -97,12 +95,6 @@ class _RandomFeaturesModel(PrivateFit, BaseEstimator):
             total += values.astype(np.float64) @ self.coef_[columns]
         return total
 
-    def _release(self, plan: Plan, assumptions: tuple[str, ...] = ()) -> Release:
-        return Release(
-            plan.event, plan.budget, self._noise_source(), ledger=self._ledger(), dataset=self.dataset, plan=plan,
-            selection=Selection.NONE, assumptions=assumptions,
-        )  # fmt: skip
-
     def _keep(self, release: Release, plan: Plan) -> None:
         self.plan_, self.prediction_, self.certificate_ = plan, plan.prediction, release.certificate
 
@@ -161,10 +153,7 @@ class DPRandomFeaturesRegressor(RegressorMixin, _RandomFeaturesModel):
         """Plan, reserve, train, certify."""
         self._choice("features", ("tanh", "relu", "erf"))
         budget = self._budget()
-        rows, target = self._validated(X, y, y_numeric=True)
-        target = np.asarray(target, dtype=np.float64)
-        if np.abs(target).max() > _LARGEST_TARGET:
-            raise GratisError(f"targets beyond ±{_LARGEST_TARGET:g} cannot be squared; rescale them by a public rule")
+        rows, target = self._contributing(*self._validated(X, y, numeric=True))
         mu, paid, public = self._scales(rows, target, budget)
         feature_map = self._feature_map(rows.shape[1])
         rest = Budget(mu=mu, neighbouring=budget.neighbouring)
@@ -172,15 +161,16 @@ class DPRandomFeaturesRegressor(RegressorMixin, _RandomFeaturesModel):
         settings = plan.settings
         plan = replace(plan, budget=budget, event=Composition((*(p.event for p in paid), plan.event)))
         release = self._release(plan)
-        with release:
+        with release, np.errstate(all="ignore"):
             if paid:
                 scaler = release_location_scale(rows, paid[0], noise=release.noise, impute=self.on_invalid == "impute")
                 goal = release_location_scale(target[:, None], paid[1], noise=release.noise)
             else:
                 scaler = self._filling(public[0] or Standardiser.identity(rows.shape[1]))
                 goal = public[1] or Standardiser.identity(1)
+            rows, target = zero_rows(scaler.transform(rows), target), goal.transform(target[:, None])[:, 0]
             run = descend_features(
-                feature_map, scaler.transform(rows), goal.transform(target[:, None])[:, 0], SquaredErrorModel(),
+                feature_map, rows, target, SquaredErrorModel(),
                 steps=settings["steps"], clip_norm=settings["clip_norm"], learning_rate=settings["learning_rate"],
                 mu=mu, neighbouring=budget.neighbouring, noise=release.noise,
             )  # fmt: skip
@@ -254,28 +244,29 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
         """Plan, reserve, train, certify."""
         self._choice("features", ("tanh", "relu", "erf", "scattering"))
         budget = self._budget()
-        rows, labels = self._validated(X, y)
+        rows, labels = self._validated(X, y, numeric=False)
         classes, assumed = self._read_classes(labels)
-        position = strictly_encoded(labels, classes)
+        rows, position = self._contributing(rows, encoded(labels, classes))
         mu, paid, public = self._scales(rows, None, budget)
         base = self._feature_map(rows.shape[1], len(classes))
         rest = Budget(mu=mu, neighbouring=budget.neighbouring)
         plan = plan_feature_classifier(len(rows), base.n_features, len(classes), rest, centre=bool(self.centre))
         settings = plan.settings
         plan = replace(plan, budget=budget, event=Composition((*(p.event for p in paid), plan.event)))
-        release = self._release(plan, assumed)
-        with release:
+        release = self._release(plan, assumptions=assumed)
+        with release, np.errstate(all="ignore"):
             scaler = self._filling(public[0] or Standardiser.identity(rows.shape[1]))
             if paid:
                 scaler = release_location_scale(rows, paid[0], noise=release.noise, impute=scaler.impute)
             # Every record's features are scaled to norm 1: then one clip norm suits all of them.
             unit = CentredFeatures(base, np.zeros(base.n_features), row_norm=1.0)
-            stored, rows = _stored(unit, scaler.transform(rows))
+            stored, rows = _stored(unit, zero_rows(scaler.transform(rows), position))
             feature_map: Any = unit
             if settings["mean_mu"]:
                 mean, _ = release_feature_mean(
-                    stored, rows, 1.0, mu=settings["mean_mu"], neighbouring=budget.neighbouring, noise=release.noise
-                )
+                    stored, rows, 1.0, mu=settings["mean_mu"], neighbouring=budget.neighbouring, noise=release.noise,
+                    counted=np.isfinite(position),
+                )  # fmt: skip
                 feature_map = CentredFeatures(unit, mean, row_norm=1.0)
                 stored = CentredFeatures(stored, mean, row_norm=1.0)
             run = descend_features(

@@ -11,17 +11,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gratis.accounting import calibrate_mu
 from gratis.data.streaming import ArrayRows, RowStream
 from gratis.estimators.one_pass_fit import OnePassProgress, OnePassStages, fit_one_pass, plan_one_pass
-from gratis.estimators.private_fit import PrivateFit, Release, as_numbers, refuse_text
+from gratis.estimators.private_fit import PrivateFit, Release, refuse_text
 from gratis.estimators.scales import PublicScales
 from gratis.mechanisms.location_scale import Standardiser
 from gratis.simulation.twin import TwinChoice, twin_settings
 from gratis.specs.budget import Budget
-from gratis.specs.certificates import Selection
 from gratis.specs.checks import check_count
 from gratis.specs.errors import GratisError
 from gratis.specs.neighbouring import Neighbouring
@@ -35,7 +34,6 @@ __all__ = ["PrivateLinearModel", "predict_staged"]
 
 _TWIN_SEED = 20261115  # public: the twin's synthetic data is the same for everybody
 _PREPROCESSING = ("private", "public", "none")
-_ON_INVALID = ("raise", "zero", "impute")
 _ALGORITHMS = ("auto", "full-batch", "one-pass")
 
 
@@ -50,19 +48,6 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
     public: PublicScales | None
     algorithm: str
     on_invalid: str
-
-    def _validated(self, X: ArrayLike, y: ArrayLike, **choices: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
-        refuse_text(X=X, **({"y": y} if choices.get("y_numeric") else {}))
-        y = as_numbers(y) if choices.get("y_numeric") else y
-        if self._choice("on_invalid", _ON_INVALID) == "raise":
-            with np.errstate(all="ignore"):  # a warning about an extreme row would be about that row
-                rows, target = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2, **choices)
-            return rows, np.asarray(target).ravel()
-        choices.pop("y_numeric", None)
-        rows = validate_data(self, X, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=2, **choices)
-        target = column_or_1d(y)
-        check_consistent_length(rows, target)
-        return np.where(np.isfinite(rows), rows, np.nan), target
 
     def _public_maps(self, n_features: int, *, regression: bool) -> tuple[Standardiser | None, Standardiser | None]:
         preprocessing = self._choice("preprocessing", _PREPROCESSING)
@@ -82,7 +67,7 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
         assumptions: tuple[str, ...] = (),
     ) -> None:
         """Plan, reserve, train, certify; sets plan_, prediction_, certificate_ and the coefficients."""
-        budget, noise, ledger = self._budget(), self._noise_source(), self._ledger()
+        budget = self._budget()
         regression, impute = n_classes is None, self.on_invalid == "impute"
         maps = self._public_maps(X.shape[1], regression=regression)
         algorithm = self._choice("algorithm", _ALGORITHMS)
@@ -90,7 +75,7 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
         if algorithm == "one-pass":
             private = self.preprocessing == "private"
             passes = plan_one_pass(*X.shape, budget=budget, standardise=private, n_classes=n_classes)
-            event, plan = passes.event, passes.plan
+            plan = passes.plan
         else:
             stages = plan_stages(
                 *X.shape,
@@ -100,15 +85,12 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
                 regression=regression,
                 standardise=self.preprocessing == "private",
             )
-            event, plan = stages.event, _staged_plan(stages, budget, n_classes)
-        release = Release(
-            event, budget, noise, ledger=ledger, dataset=self.dataset, plan=plan,
-            selection=Selection.INCLUDED, assumptions=assumptions,
-        )  # fmt: skip
-        with release:
+            plan = _staged_plan(stages, budget, n_classes)
+        release = self._release(plan, chosen_from_releases=algorithm != "one-pass", assumptions=assumptions)
+        with release, np.errstate(all="ignore"):
             if algorithm == "one-pass":
                 fit = fit_one_pass(
-                    ArrayRows(X, y), passes, noise=noise, features=maps[0], target=maps[1], impute=impute
+                    ArrayRows(X, y), passes, noise=release.noise, features=maps[0], target=maps[1], impute=impute
                 )
                 prediction = _in_original_units(plan.prediction, fit)
             else:
@@ -119,7 +101,7 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
                     return chosen[-1]
 
                 fit = fit_stages(
-                    X, y, stages, model, choose, noise=noise, features=maps[0], target=maps[1], impute=impute
+                    X, y, stages, model, choose, noise=release.noise, features=maps[0], target=maps[1], impute=impute
                 )
                 prediction = _in_original_units(_prediction(chosen[0], n_classes, "twin of the released spectrum"), fit)
         self.plan_ = plan
@@ -134,10 +116,13 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
 
         The first call declares `n_rows` and reserves the budget. A batch beyond the declared rows is refused, and
         nothing is released before: an early look is not covered by the guarantee. Needs public scales
-        (preprocessing "public" or "none"), because private ones would take a pass of their own.
+        (preprocessing "public" or "none"), because private ones would take a pass of their own. With
+        on_invalid="raise" a batch that holds invalid values is refused whole, and a corrected one may follow.
         """
         current: OnePassProgress | None = getattr(self, "_progress", None)
-        rows, target = self._validated(X, y, reset=current is None)
+        classes = self._declared_classes()
+        rows, target = self._validated(X, y, numeric=classes is None, reset=current is None)
+        rows, target = self._contributing(rows, self._encoded(target))
         if current is None:
             if n_rows is None:
                 raise GratisError("the first partial_fit must declare n_rows, the number of rows of the whole pass")
@@ -145,7 +130,8 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
             self._progress: OnePassProgress | None = current
         elif n_rows is not None and n_rows != current.n_rows:
             raise GratisError(f"this pass was declared for {current.n_rows} rows; n_rows cannot change")
-        current.consume(rows, self._encoded(target))
+        with np.errstate(all="ignore"):
+            current.consume(rows, target)
         if current.is_complete:
             self._progress = None
             self._finish_pass(current)
@@ -168,19 +154,20 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
         """Train in one pass over a stream (`gratis.data.streaming.open_rows`) in constant memory.
 
         Private scales read the stream eight more times (four for a classifier). With on_invalid="raise" it is read
-        once more before anything is spent, to see that all is finite.
+        once more before anything is spent (a classifier's twice), to see that all values are valid.
         """
         if self.algorithm == "full-batch":
             raise GratisError("a stream is read in order: use algorithm='one-pass' (or 'auto')")
-        if self._choice("on_invalid", _ON_INVALID) == "raise":
-            stream.validate()
-        self.n_features_in_ = stream.n_features
+        handling = self._handling()
         stages, release, maps = self._pass_to_come(stream.n_rows, stream.n_features)
-        with release:
+        rows = _Encoded(stream, self._encoded)
+        if handling == "raise":
+            rows.validate()
+        with release, np.errstate(all="ignore"):
             fit = fit_one_pass(
-                _Encoded(stream, self._encoded), stages, noise=release.noise, features=maps[0], target=maps[1],
-                impute=self.on_invalid == "impute",
-            )  # fmt: skip
+                rows, stages, noise=release.noise, features=maps[0], target=maps[1], impute=handling == "impute"
+            )
+        self.n_features_in_ = stream.n_features
         self._keep_pass(stages, fit, release)
         return self
 
@@ -188,29 +175,27 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
         self, n_rows: int, n_features: int
     ) -> tuple[OnePassStages, Release, tuple[Standardiser | None, Standardiser | None]]:
         """Plan a pass over rows that arrive in batches; nothing is spent yet."""
-        regression, n_classes = not hasattr(self, "classes"), None
-        if not regression:
-            if self.classes is None:
-                raise GratisError("a streamed pass must know its classes before it sees them: pass classes=[…]")
-            self.classes_ = np.unique(np.asarray(self.classes))
-            n_classes = len(self.classes_)
-            if n_classes < 2:
-                raise GratisError(f"at least two classes are needed, got {n_classes} class")
-        budget, noise, ledger = self._budget(), self._noise_source(), self._ledger()
-        maps = self._public_maps(n_features, regression=regression)
+        classes = self._declared_classes()
+        n_classes = None if classes is None else len(classes)
+        budget = self._budget()
+        maps = self._public_maps(n_features, regression=classes is None)
         private = self.preprocessing == "private"
         stages = plan_one_pass(n_rows, n_features, budget=budget, standardise=private, n_classes=n_classes)
-        release = Release(
-            stages.event, budget, noise, ledger=ledger, dataset=self.dataset, plan=stages.plan, selection=Selection.NONE
-        )
-        return stages, release, maps
+        return stages, self._release(stages.plan), maps
 
     def _keep_pass(self, stages: OnePassStages, fit: ReleasedLinear, release: Release) -> None:
         self.plan_ = stages.plan
         self.prediction_ = _in_original_units(self.plan_.prediction, fit)
         self.certificate_ = release.certificate
         self.fit_ = fit
+        classes = self._declared_classes()
+        if classes is not None:
+            self.classes_ = classes
         self._publish(fit)
+
+    @abstractmethod
+    def _declared_classes(self) -> NDArray[Any] | None:
+        """The classes that a pass must know before it sees them; None for a regression."""
 
     @abstractmethod
     def _encoded(self, target: NDArray[Any]) -> NDArray[np.float64]:
@@ -239,8 +224,10 @@ class _Encoded:
         return ((X, self._encode(y)) for X, y in self._stream.batches())
 
     def validate(self) -> None:
-        """As the stream does."""
+        """As the stream does; labels outside the classes are refused too."""
         self._stream.validate()
+        if any(np.isnan(y).any() for _, y in self.batches()):
+            raise GratisError("y holds labels outside the given classes; nothing was spent")
 
 
 def _twin(spectrum: NDArray[np.float64], stages: StagedPlan, n_classes: int | None) -> TwinChoice:

@@ -41,11 +41,13 @@ def feature_mean_event(
 
 
 def release_feature_mean(
-    features: FeatureMap, X: Array, bound: float, *, mu: float, neighbouring: Neighbouring, noise: NoiseSource
-) -> tuple[NDArray[np.float64], GaussianRelease]:
+    features: FeatureMap, X: Array, bound: float, *, mu: float, neighbouring: Neighbouring, noise: NoiseSource,
+    counted: NDArray[np.bool_] | None = None,
+) -> tuple[NDArray[np.float64], GaussianRelease]:  # fmt: skip
     """Release (1/n)Σφᵢ·min(1, bound/‖φᵢ‖) + N(0, s²I) and the event that pays for it.
 
-    **Guarantee**: `mu`-GDP under `neighbouring`; every row adds at most bound/n whatever it is.
+    **Guarantee**: `mu`-GDP under `neighbouring`; every row adds at most bound/n whatever it is, and a row that is not
+    `counted` adds nothing (n stays the number of all rows, which is public).
     """
     n, p = len(X), features.n_features
     event = feature_mean_event(n, p, bound, mu=mu, neighbouring=neighbouring)
@@ -53,6 +55,8 @@ def release_feature_mean(
     for _, values in features.blocks(X):
         squares += np.einsum("ij,ij->i", values, values, dtype=np.float64)
     weights = np.minimum(1, bound / np.maximum(np.sqrt(squares), 1e-140)) / n
+    if counted is not None:
+        weights = np.where(counted, weights, 0.0)
     mean = np.zeros(p)
     for columns, values in features.blocks(X):
         for start in range(0, n, ROWS_PER_CHUNK):

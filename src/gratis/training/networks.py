@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +65,7 @@ def train_full_batch(
     satisfy what `accounting.account(event)` proves under the event's relation, if X and y hold one record a row made
     by a public map, and clip norm, learning rates and initial weights do not depend on the private data. Noise follows
     the rate: it is added to the gradient. Nothing is spent, and no private value is read, before all checks passed.
+    Buffers of the module keep the values that they had: what a forward pass writes there is private.
 
     Parameters
     ----------
@@ -118,7 +120,9 @@ def train_full_batch(
 
     def released() -> Iterator[NDArray[np.float64]]:
         for std in stds:
-            yield gradient.clip_norm * noise.release(gradient(X, y) / (n * gradient.clip_norm), float(std))
+            with _buffers_kept(module):
+                total = gradient(X, y)
+            yield gradient.clip_norm * noise.release(total / (n * gradient.clip_norm), float(std))
 
     _descend(gradient, released(), rates, optimiser, average, progress)
     return NetworkResult(module, event)
@@ -168,10 +172,31 @@ def train_poisson(
 
     def released() -> Iterator[NDArray[np.float64]]:
         for rows in sampling.batches(noise):
-            yield scale * noise.release(gradient(X, y, rows) / gradient.clip_norm, std)
+            with _buffers_kept(module):
+                total = gradient(X, y, rows)
+            yield scale * noise.release(total / gradient.clip_norm, std)
 
     _descend(gradient, released(), rates, optimiser, average, progress)
     return NetworkResult(module, event)
+
+
+@contextmanager
+def _buffers_kept(module: Any) -> Iterator[None]:
+    """Restore all buffers, also after an exception: those that were overwritten, exchanged, added or removed.
+
+    `ClippedGradientSum.check` sees only what synthetic records trigger.
+    """
+    before = [(part, dict(part._buffers)) for part in module.modules()]
+    copies = {tensor: tensor.clone() for _, buffers in before for tensor in buffers.values() if tensor is not None}
+    try:
+        yield
+    finally:
+        for part, buffers in before:
+            part._buffers.clear()
+            part._buffers.update(buffers)
+        with torch.no_grad():
+            for tensor, copy in copies.items():
+                tensor.copy_(copy)
 
 
 def _descend(
@@ -254,8 +279,11 @@ def _check_helpers(noise: Any, optimiser: Any) -> None:
 def _arrays(X: Any, y: Any) -> tuple[Any, Any]:
     try:
         X, y = (values if torch.is_tensor(values) else np.ascontiguousarray(values) for values in (X, y))
+        ragged = False
     except ValueError:
-        raise GratisError("X and y must be arrays, but the rows of one of them have different lengths") from None
+        ragged = True
+    if ragged:  # raised outside the handler, so that no context holds the other error
+        raise GratisError("X and y must be arrays, but the rows of one of them have different lengths")
     if not X.ndim or not y.ndim or len(X) != len(y) or len(X) == 0:
         raise GratisError("X and y must have the same positive number of records")
     return X, y

@@ -193,6 +193,8 @@ def fit_stages(
     target = target or Standardiser.identity(1)
     Z = np.column_stack([features.transform(rows), np.ones(len(rows))])
     t = target.transform(answers)[:, 0]
+    # Where features are filled, a record without a target would still count as one at the centre.
+    Z[~np.isfinite(t)] = np.nan
     if plan.second_moments is not None:
         moved, _ = release_second_moments(Z, mu=plan.second_moments_mu, neighbouring=plan.neighbouring, noise=noise)
     else:
