@@ -61,6 +61,12 @@ class Audit:
         return gdp_epsilon_upper_bound(mu=self.mu.low, delta=self.delta) if self.mu.low > 0 else 0.0
 
     @property
+    def largest_possible_mu(self) -> float:
+        """The bound on μ that so many trainings give if no answer of the attack is wrong: more cannot be shown."""
+        total = len(self.scores[0]) + len(self.scores[1])
+        return _mu_from_errors(0, total, 1 - _ERROR_FOR_MU * (1 - self.mu.confidence))
+
+    @property
     def tightness(self) -> float:
         """Audited over proved ε, both through the Gaussian curve; close to 1 where the proof is tight."""
         return self.epsilon_by_curve / self.proved_epsilon if 0 < self.proved_epsilon < math.inf else 0.0
@@ -71,7 +77,8 @@ class Audit:
         seen = (
             f"audited mu ≥ {self.mu.low:.3g} (proved ≤ {self.proved_mu:.3g}), that is epsilon ≥ "
             f"{self.epsilon_by_curve:.3g} (proved ≤ {self.proved_epsilon:.3g}) at delta {self.delta:g}, "
-            f"{100 * self.mu.confidence:g} % confidence, {self.mu.samples} trainings"
+            f"{100 * self.mu.confidence:g} % confidence, {self.mu.samples} trainings, which can show mu ≥ "
+            f"{self.largest_possible_mu:.3g} at most"
         )
         if self.alarm:
             return f"ALARM: the attack does better than the proof allows; {seen}"
@@ -94,6 +101,7 @@ class Audit:
             "mu_if_normal": self.mu_if_normal.to_json(),
             "epsilon_by_curve": self.epsilon_by_curve,
             "tightness": self.tightness,
+            "largest_possible_mu": self.largest_possible_mu,
             "proved_mu": self.proved_mu,
             "proved_epsilon": self.proved_epsilon,
             "delta": self.delta,
@@ -171,7 +179,10 @@ def _gaussian_bound(chosen: tuple[Array, Array], judged: tuple[Array, Array], co
     if errors[best] + 3 * math.sqrt(errors[best] + 1) < middle:
         threshold = candidates[best]
     wrong = int(np.sum(judged[0] >= threshold) + np.sum(judged[1] < threshold))
-    total = len(judged[0]) + len(judged[1])
+    return _mu_from_errors(wrong, len(judged[0]) + len(judged[1]), confidence)
+
+
+def _mu_from_errors(wrong: int, total: int, confidence: float) -> float:
     # Hoeffding (1956): a sum of unlike Bernoulli variables has lighter tails than the binomial of their mean, from
     # one below that mean; hence the maximum.
     rate = max(binomial_upper_bound(wrong, total, confidence=confidence), (wrong + 1) / total)

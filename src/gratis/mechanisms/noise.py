@@ -93,15 +93,21 @@ class NoiseSource:
         total *= std / math.sqrt(DRAWS)
         return total
 
-    def release(self, values: ArrayLike, std: float) -> NDArray[np.float64]:
-        """Return values + N(0, std²), rounded to the public grid of `std`.
+    def perturb(self, values: ArrayLike, std: float) -> NDArray[np.float64]:
+        """Return values + N(0, std²), not rounded: for sums that are snapped once, later (`snap`), before they leave.
 
-        Non-finite values count as 0: a release must not fail, or answer NaN, because of one record.
+        Whoever adds noise to a private value does it here or in `release`, and not with `normal`: then an audit that
+        stands in for the source sees every value before its noise (`gratis.audits.replay`). Non-finite values count
+        as 0: a release must not fail, or answer NaN, because of one record.
         """
         exact = np.asarray(values, dtype=np.float64)
         noised = self.normal(std, exact.shape)
         np.add(noised, exact, out=noised, where=np.isfinite(exact))
-        return _snapped(noised, std)
+        return noised
+
+    def release(self, values: ArrayLike, std: float) -> NDArray[np.float64]:
+        """Return values + N(0, std²), rounded to the public grid of `std`; non-finite values count as 0."""
+        return _snapped(self.perturb(values, std), std)
 
     def _refuse_fork(self) -> None:
         if os.getpid() != self._pid:

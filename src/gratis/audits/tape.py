@@ -1,0 +1,174 @@
+"""A noise source that records what a training asks of it, and one that plays the answers back to another training.
+
+Values before noise are kept: for public or synthetic rows only. A certificate made with either source says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gratis.mechanisms.noise import NoiseSource
+
+__all__ = ["Call", "Diverged", "PlayingNoise", "RecordingNoise"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """One question to the noise source, and its answer.
+
+    `kind` is "release" or "perturb" (then `value` is what the noise was added to), "normal" (noise alone), or
+    "generator.random" and the like, with the arguments of the call.
+    """
+
+    kind: str
+    std: float
+    shape: tuple[int, ...]
+    value: Array | None
+    output: Any
+    arguments: str = ""
+
+    @property
+    def question(self) -> tuple[str, float, tuple[int, ...], str]:
+        """All that must be the same on neighbours."""
+        return self.kind, self.std, self.shape, self.arguments
+
+    def describe(self) -> str:
+        """The question in words."""
+        if self.kind.startswith("generator"):
+            return f"{self.kind}({self.arguments})"
+        return f"{self.kind} of shape {self.shape} with deviation {self.std:.6g}"
+
+    @property
+    def noise(self) -> Array:
+        """The noise in units of its deviation; empty where there is none."""
+        if self.kind.startswith("generator") or self.std == 0:
+            return np.empty(0)
+        return np.ravel(self.output if self.value is None else self.output - self.value) / self.std
+
+
+class Diverged(BaseException):  # noqa: N818
+    """The second training asks for something else than the first. No `Exception`: no training may catch it."""
+
+
+class RecordingNoise(NoiseSource):
+    """Answer as the wrapped source does, and keep questions and answers in `calls`.
+
+    >>> tape: list[Call] = []
+    >>> noised = RecordingNoise(NoiseSource.insecure(0), tape).release([1.0, 2.0], 0.5)
+    >>> tape[0].describe(), tape[0].value.tolist(), bool((tape[0].output == noised).all())
+    ('release of shape (2,) with deviation 0.5', [1.0, 2.0], True)
+    """
+
+    __slots__ = ("_source", "calls")
+
+    def __init__(self, source: NoiseSource, calls: list[Call]) -> None:
+        self._source, self.calls = source, calls
+
+    @property
+    def is_secure(self) -> bool:
+        """Never: values before noise are kept."""
+        return False
+
+    @property
+    def generator(self) -> Any:
+        """The wrapped generator, each call recorded."""
+        return _Dice(lambda name, positional, named: self._roll(name, positional, named))
+
+    def normal(self, std: float, shape: int | tuple[int, ...]) -> Array:
+        """Noise alone: what it is added to is not seen."""
+        return self._answer("normal", None, std, _shape(shape), lambda: self._source.normal(std, shape))
+
+    def perturb(self, values: ArrayLike, std: float) -> Array:
+        """A value and its noise."""
+        exact = _finite(values)
+        return self._answer("perturb", exact, std, exact.shape, lambda: self._source.perturb(exact, std))
+
+    def release(self, values: ArrayLike, std: float) -> Array:
+        """A value and its noise, on the grid."""
+        exact = _finite(values)
+        return self._answer("release", exact, std, exact.shape, lambda: self._source.release(exact, std))
+
+    def _answer(
+        self, kind: str, value: Array | None, std: float, shape: tuple[int, ...], draw: Callable[[], Any]
+    ) -> Array:
+        output = np.asarray(draw())
+        self.calls.append(Call(kind, float(std), shape, value, output.copy()))
+        return output
+
+    def _roll(self, name: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        output = getattr(self._source.generator, name)(*positional, **named)
+        self.calls.append(
+            Call(f"generator.{name}", 0.0, np.shape(output), None, np.copy(output), _words(positional, named))
+        )
+        return output
+
+    def describe(self) -> dict[str, Any]:
+        """What the certificate of an audited training says."""
+        return self._source.describe() | {"key": "seen by a replay audit (insecure)", "secure": False}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._source!r})"
+
+
+class PlayingNoise(RecordingNoise):
+    """Answer with a recording's outputs whatever the values are; stop where another question is asked."""
+
+    __slots__ = ("_recorded",)
+
+    def __init__(self, source: NoiseSource, calls: list[Call], recorded: list[Call]) -> None:
+        super().__init__(source, calls)
+        self._recorded = recorded
+
+    def _answer(
+        self, kind: str, value: Array | None, std: float, shape: tuple[int, ...], draw: Callable[[], Any]
+    ) -> Array:
+        return np.asarray(self._play(Call(kind, float(std), shape, value, None)))
+
+    def _roll(self, name: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        place = len(self.calls)
+        shape = self._recorded[place].shape if place < len(self._recorded) else ()
+        return self._play(Call(f"generator.{name}", 0.0, shape, None, None, _words(positional, named)))
+
+    def _play(self, asked: Call) -> Any:
+        place = len(self.calls)
+        if place >= len(self._recorded):
+            raise Diverged(f"one more call to the noise source on the neighbour: {asked.describe()}")
+        known = self._recorded[place]
+        if asked.question != known.question:
+            raise Diverged(f"another call to the noise source: {known.describe()} against {asked.describe()}")
+        self.calls.append(
+            Call(asked.kind, asked.std, asked.shape, asked.value, known.output, arguments=asked.arguments)
+        )
+        return np.copy(known.output)
+
+
+class _Dice:
+    """Stands in for a `numpy.random.Generator`."""
+
+    def __init__(self, roll: Callable[[str, tuple[Any, ...], dict[str, Any]], Any]) -> None:
+        self._roll = roll
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *positional, **named: self._roll(name, positional, named)
+
+
+def _words(positional: tuple[Any, ...], named: dict[str, Any]) -> str:
+    return ", ".join([*map(repr, positional), *(f"{key}={value!r}" for key, value in named.items())])
+
+
+def _shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:
+    return (int(shape),) if np.ndim(shape) == 0 else tuple(int(size) for size in shape)  # type: ignore[union-attr, arg-type]
+
+
+def _finite(values: ArrayLike) -> Array:
+    """A copy as the mechanism reads it: non-finite values count as 0."""
+    exact = np.array(values, dtype=np.float64)
+    exact[~np.isfinite(exact)] = 0.0
+    return exact

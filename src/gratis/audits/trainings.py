@@ -1,0 +1,178 @@
+"""Trainings that a replay audit can run: whole estimators, a score on held-out rows, subsampled networks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gratis.audits.hostile import HostileTables, Table
+from gratis.audits.replay import Fitted, NoiseBook, ReplayAudit, Tap, Train, compare, record, replay
+from gratis.mechanisms.noise import NoiseSource
+from gratis.specs.budget import Budget
+from gratis.specs.checks import check_count
+from gratis.specs.neighbouring import Neighbouring
+
+__all__ = [
+    "audit_tables",
+    "estimator_training",
+    "held_out_training",
+    "in_primal",
+    "replay_audit",
+    "subsampled_training",
+]
+
+Array = NDArray[Any]
+Source = Callable[[], NoiseSource]
+# Small enough that a fit takes milliseconds; the guarantee does not depend on these sizes.
+_ROWS, _COLUMNS, _SMALLEST = 40, 5, {"n_features": 60, "width": 8, "depth": 2, "steps": 6}
+_PER_RECORDING = 4
+_NOT_OF_THE_DATA = {"public": None, "ledger": None, "dataset": None, "noise_seed": None, "insecure_reproducible": False}
+
+
+def estimator_training(create: Callable[[], Any], table: Table) -> Train:
+    """A fit of a fresh estimator; published is every attribute that it has afterwards and had not before."""
+
+    def train(tap: Tap) -> Fitted:
+        model = create()
+        before = set(vars(model))
+        own = model._noise_source
+        model._noise_source = lambda: tap(own())
+        model.fit(table.X, table.y)
+        kept = {name: value for name, value in vars(model).items() if name not in before | {"_noise_source"}}
+        return Fitted(model.certificate_.event, kept)
+
+    return train
+
+
+def held_out_training(estimator: Any, budget: Budget, table: Table, source: Source = NoiseSource.secure) -> Train:
+    """The score of a fitted estimator on held-out rows; targets are numbers or positions in its classes."""
+    from gratis.estimators.evaluation import evaluate_privately, evaluation_event
+    from gratis.estimators.private_fit import Release
+
+    def train(tap: Tap) -> Fitted:
+        event = evaluation_event(len(table.y), budget, regression=not hasattr(estimator, "classes_"))
+        release = Release(event, budget, tap(source()))
+        with release:
+            estimate = evaluate_privately(estimator, table.X, table.y, release)
+        return Fitted(release.certificate.event, (estimate, release.certificate))
+
+    return train
+
+
+def subsampled_training(
+    sampling: Any, n_classes: int, table: Table, source: Source = NoiseSource.secure
+) -> Train:
+    """DP-SGD of a small network (`PoissonSampling`, `train_poisson`); labels are 0 … n_classes − 1."""
+    from gratis.models.mlp import build_mlp
+    from gratis.training.networks import train_poisson
+
+    with np.errstate(over="ignore"):
+        rows = table.X.astype(np.float32)
+
+    def train(tap: Tap) -> Fitted:
+        module = build_mlp((rows.shape[1], 4, n_classes), seed=0)
+        noise = tap(source())
+        train_poisson(
+            module, rows, table.y.astype(np.int64), sampling=sampling, clip_norm=1.0, learning_rates=0.5, noise=noise
+        )
+        return Fitted(sampling.event, module)
+
+    return train
+
+
+@contextlib.contextmanager
+def in_primal() -> Iterator[None]:
+    """Run descents on features in the primal, whose law is that of the dual and whose values are visible."""
+    from gratis.estimators import random_features
+
+    whole: Any = random_features.descend_features
+    random_features.descend_features = partial(whole, engine="primal")
+    try:
+        yield
+    finally:
+        random_features.descend_features = whole
+
+
+def audit_tables(
+    training: Callable[[Table], Train],
+    tables: HostileTables,
+    relation: Neighbouring,
+    *,
+    pairs: int,
+    rng: np.random.Generator,
+    book: NoiseBook | None = None,
+    per_recording: int = _PER_RECORDING,
+) -> ReplayAudit:
+    """Replay `pairs` hostile pairs. Each recording is replayed on several neighbours, in turn with and without null.
+
+    Records exchanged under zero-out are two steps apart; there every second neighbour, where a record may be invalid,
+    is the one that contributes nothing.
+    """
+    audit, book = ReplayAudit(), book or NoiseBook()
+    removable = relation is Neighbouring.ZERO_OUT and tables.invalid
+    done = 0
+    while done < pairs:
+        table = tables.draw(rng)
+        first_is_null = removable and rng.random() < 0.5
+        if first_is_null:
+            table = tables.without(table)
+        recording = record(training(table))
+        audit.note(book.check(recording), table.name)
+        for place in range(min(per_recording, pairs - done)):
+            second_is_null = removable and not first_is_null and place == 0
+            near = tables.without(table) if second_is_null else tables.neighbour(table, rng)
+            one_step = first_is_null or second_is_null or relation is Neighbouring.REPLACE_ONE
+            found = compare(
+                recording, replay(training(near), recording), row=table.row, steps_apart=1 if one_step else 2
+            )
+            audit.add(found, f"{table.name} → {near.name.split('; ', 1)[1]} (row {table.row})")
+            done += 1
+    return audit
+
+
+def replay_audit(
+    estimator: Any, n: int, d: int, task: str, classes: int | None = None, *, pairs: int = 100, seed: int = 0
+) -> ReplayAudit:
+    """Audit an estimator's options on synthetic rows of its shape, or of a smaller one where n and d are large.
+
+    Parameters
+    ----------
+    estimator : a Gratis estimator, fitted or not; its parameters are copied, its rows are not needed.
+    n, d : rows and columns that it is for.
+    task : "regression" or "classification".
+    classes : number of classes.
+    pairs : hostile pairs; those whose values are not visible (dual engine) are replayed in the primal as well.
+    seed : of the synthetic rows; noise is the estimator's own.
+    """
+    parameters = estimator.get_params(deep=False)
+    images = parameters.get("features") == "scattering"
+    rows = min(check_count("n", n, minimum=2), _ROWS)
+    columns = check_count("d", d) if images else min(check_count("d", d), _COLUMNS)
+    labels = list(range(classes or 2)) if task == "classification" else None
+    changed = {name: value for name, value in _NOT_OF_THE_DATA.items() if name in parameters}
+    changed |= {name: min(parameters[name], most) for name, most in _SMALLEST.items() if name in parameters}
+    if parameters.get("preprocessing") == "public":
+        changed["preprocessing"] = "none"  # public scales are no function of the rows: the synthetic ones are on them
+    if labels is not None:
+        changed["classes"] = labels
+        rows = max(rows, 3 * len(labels))
+    settings = parameters | changed
+
+    def create() -> Any:
+        return type(estimator)(**settings)
+
+    tables = HostileTables(n=rows, d=columns, classes=labels, invalid=settings["on_invalid"] != "raise")
+    relation = Neighbouring.parse(settings["neighbouring"])
+    rng, book = np.random.default_rng(seed), NoiseBook()
+    training = partial(estimator_training, create)
+    record(training(tables.draw(rng)))  # imports and caches warm up: their warnings are nobody's secret
+    audit = audit_tables(training, tables, relation, pairs=check_count("pairs", pairs), rng=rng, book=book)
+    if audit.hidden:
+        with in_primal():
+            audit.merge(audit_tables(training, tables, relation, pairs=pairs, rng=rng, book=book))
+    return audit
