@@ -31,6 +31,7 @@ from gratis.specs.guarantees import (
     ZCDPGuarantee,
 )
 from gratis.specs.neighbouring import Neighbouring
+from gratis.specs.sequences import common_runs
 
 __all__ = [
     "account",
@@ -58,12 +59,13 @@ def leaf_mu(event: LeafEvent) -> float:
         per_record = (
             event.neighbouring.sensitivity_factor * event.clip_norm * event.rounding_inflation / event.n_records
         )
-        shifts, noise = event.learning_rates.array() * per_record, event.noise_stds.array()
+        ends, (rates, noise) = common_runs(event.learning_rates, event.noise_stds)
+        shifts = rates * per_record
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            ratios = np.where(shifts > 0, shifts / noise, 0.0)
-        if not np.all(np.isfinite(ratios)):
+            squares = np.where(shifts > 0, (shifts / noise) ** 2, 0.0) * np.diff(ends, prepend=0)
+        if not np.all(squares < 1e290):  # where their sum could overflow, nothing is protected anyway
             return math.inf
-        total = math.fsum((ratios * ratios).tolist())
+        total = math.fsum(squares.tolist())
         return 0.0 if total == 0 else round_up(math.sqrt(total), ulps=8)
     raise GratisError(f"an event of kind {event.kind!r} has no Gaussian-DP parameter")
 

@@ -13,7 +13,7 @@ from gratis.specs.checks import check_positive
 from gratis.specs.errors import GratisError
 from gratis.specs.events import OnePassIteration
 from gratis.specs.neighbouring import Neighbouring
-from gratis.specs.sequences import Runs
+from gratis.specs.sequences import common_runs
 
 __all__ = ["amplification_by_iteration", "least_noise", "one_pass_zcdp"]
 
@@ -25,20 +25,18 @@ def amplification_by_iteration(event: OnePassIteration) -> float:
     once, the sequences were fixed before data was read and nothing but the last iterate leaves the loop.
     a_k > 0 with no noise at or after k gives ∞.
 
+    >>> from gratis.specs.sequences import Runs
     >>> event = OnePassIteration(step_sizes=Runs.constant(0.1, 4), clip_norms=Runs.constant(1.0, 4),
     ...     noise_stds=Runs.of([0, 0, 0, 0.5]), neighbouring="replace-one")
     >>> f"{amplification_by_iteration(event):.6f}"
     '0.400000'
     """
     # Within a stretch where all three sequences are constant the ratio is largest at its last step.
-    ends = np.unique(np.concatenate([s.ends() for s in (event.step_sizes, event.clip_norms, event.noise_stds)]))
-    starts = np.concatenate(([0], ends[:-1]))
-    last = ends - 1
-    lookup = [_at(s, last) for s in (event.step_sizes, event.clip_norms, event.noise_stds)]
+    ends, (steps, clips, noise) = common_runs(event.step_sizes, event.clip_norms, event.noise_stds)
     scale = event.neighbouring.sensitivity_factor * event.rounding_inflation / event.batch_size
-    shift = lookup[0] * lookup[1] * scale
-    variance = lookup[2] ** 2
-    after = np.concatenate((np.cumsum((variance * (ends - starts))[::-1])[::-1][1:], [0.0]))
+    shift = steps * clips * scale
+    variance = noise**2
+    after = np.concatenate((np.cumsum((variance * np.diff(ends, prepend=0))[::-1])[::-1][1:], [0.0]))
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(shift > 0, shift / np.sqrt(after + variance), 0.0)
     worst = float(np.max(ratio))
@@ -73,7 +71,3 @@ def least_noise(shifts: NDArray[np.float64], *, rho: float, neighbouring: Neighb
     # √ of a sum of m rounded terms: m + 16 units cover amplification_by_iteration's own outward rounding.
     margin = 1 + (2 * np.count_nonzero(noise) + 64) * 2.0**-53
     return np.asarray(noise * margin)
-
-
-def _at(sequence: Runs, positions: NDArray[np.int64]) -> NDArray[np.float64]:
-    return np.array(sequence.values)[np.searchsorted(sequence.ends(), positions, side="right")]

@@ -1,6 +1,10 @@
-"""`gratis certificate verify`: recompute a certificate from its events."""
+"""`gratis certificate verify`: recompute a certificate from its events, and see whose certificate it is."""
 
 from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -11,6 +15,8 @@ __all__ = ["app"]
 
 app = typer.Typer(help="Certificates of what was released.", no_args_is_help=True)
 
+_INSECURE = "its noise came from a user's seed: NO protection"
+
 
 @app.callback()
 def _group() -> None:
@@ -19,38 +25,71 @@ def _group() -> None:
 
 @app.command()
 def verify(
-    file: str = typer.Argument(..., help="A certificate written by Gratis."), as_json: bool = JSON_OPTION
+    file: Path = typer.Argument(..., help="A certificate written by Gratis, or a model file with one inside."),
+    model: Path | None = typer.Option(None, help="A model file: is the certificate that of this model?"),
+    allow_insecure: bool = typer.Option(False, help="Accept noise from a user's seed, which protects nothing."),
+    as_json: bool = JSON_OPTION,
 ) -> None:
-    """Recompute everything in FILE from its events; exit code 2 if anything does not follow."""
-    from gratis.accounting import verify_certificate
-    from gratis.specs.certificates import Certificate
+    """Recompute what FILE states from its events.
 
-    certificate = Certificate.read(file)
+    Exit code 2 if anything does not follow or the model is another one, 3 if it follows but its noise protects nothing.
+    """
+    from gratis.accounting import verify_certificate
+    from gratis.specs.assumptions import assumption_text
+
+    certificate, binding = _read(file, model)
     problems = verify_certificate(certificate)
     if problems:
         if as_json:
             emit({"valid": False, "problems": problems}, as_json=True, text="")
         raise CertificateError(f"the certificate does not follow from its events: {'; '.join(problems)}")
-    insecure = "" if certificate.randomness["secure"] else " Its noise came from a user's seed: NO protection."
-    emit(
-        {
-            "valid": True,
-            "problems": [],
-            "neighbouring": str(certificate.neighbouring),
-            "selection": str(certificate.selection),
-            "secure_randomness": certificate.randomness["secure"],
-            **{k: certificate.guarantee[k] for k in ("mu", "epsilon", "delta") if k in certificate.guarantee},
-        },
-        as_json=as_json,
-        text=f"valid: {_words(certificate.guarantee)} under {certificate.neighbouring}, "
-        f"selection of settings: {certificate.selection}.{insecure}",
+    secure = certificate.randomness["secure"]
+    accepted = secure or allow_insecure
+    answer = {
+        "valid": accepted,
+        "problems": [] if accepted else [_INSECURE],
+        "neighbouring": str(certificate.neighbouring),
+        "selection": str(certificate.selection),
+        "secure_randomness": secure,
+        "assumptions": {name: assumption_text(name) for name in certificate.assumptions},
+        "released": certificate.released,
+        "model": binding,
+        **{k: certificate.guarantee[k] for k in ("mu", "epsilon", "delta") if k in certificate.guarantee},
+    }
+    words = (
+        f"{_words(certificate.guarantee)} under {certificate.neighbouring}, selection of settings: "
+        f"{certificate.selection}, {binding}."
     )
+    if accepted:
+        warning = "" if secure else f" {_INSECURE.capitalize()}."
+        emit(answer, as_json=as_json, text=f"valid: {words}{warning}")
+        return
+    if as_json:
+        emit(answer, as_json=True, text="")
+    typer.echo(f"gratis: the certificate follows from its events, but {_INSECURE} (see --allow-insecure)", err=True)
+    raise typer.Exit(3)
 
 
-def _words(guarantee: dict[str, object]) -> str:
+def _read(file: Path, model: Path | None) -> tuple[Any, str]:
+    """Return the certificate, and what is known about the model that it belongs to."""
+    from gratis.estimators.model_file import load_model
+    from gratis.specs.certificates import Certificate
+
+    inside = file.is_file() and zipfile.is_zipfile(file)
+    certificate = load_model(file).estimator.certificate_ if inside else Certificate.read(file)
+    if model is not None:
+        other = load_model(model).estimator.certificate_
+        if (certificate.event, certificate.released) != (other.event, other.released):
+            raise CertificateError(f"the certificate is not that of the model {str(model)!r}")
+    if certificate.released is None:
+        return certificate, "not bound to a model"
+    return certificate, f"bound to {'this' if inside or model is not None else 'a'} model"
+
+
+def _words(guarantee: dict[str, Any]) -> str:
     parts = []
     if "mu" in guarantee:
-        parts.append(f"{guarantee['mu']:.6g}-GDP")
+        parts.append(f"{float(guarantee['mu']):.6g}-GDP")
     if "epsilon" in guarantee:
-        parts.append(f"({guarantee['epsilon']:.6g}, {guarantee['delta']:g})-DP")
+        parts.append(f"({float(guarantee['epsilon']):.6g}, {guarantee['delta']:g})-DP")
     return ", ".join(parts)

@@ -7,12 +7,10 @@ Without a list, text is hashed into a fixed number of buckets. Both become colum
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +20,7 @@ from numpy.typing import NDArray
 
 from gratis.data.tables import CSVTable, Table, numbers, unreadable
 from gratis.specs.errors import GratisError
+from gratis.specs.strict_json import read_json
 
 __all__ = ["Column", "EncodedRows", "Kind", "TableSchema", "distinct_values", "held_out_rows"]
 
@@ -195,10 +194,7 @@ class TableSchema:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> TableSchema:
         """Read a schema file."""
-        try:
-            return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError):
-            raise GratisError(f"cannot read the schema file {os.fspath(path)!r}: it must be JSON text") from None
+        return cls.from_json(read_json(path, "the schema file"))
 
     @classmethod
     def of(

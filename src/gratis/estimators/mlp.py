@@ -122,7 +122,8 @@ class DPMLPClassifier(PrivateClassifier, PrivateFit, BaseEstimator):
             )
         self.classes_, self.scaler_ = classes, scaler
         self.coefs_ = [p.detach().numpy().T.copy() for p in result.module.parameters()]
-        self.plan_, self.prediction_, self.certificate_ = plan, plan.prediction, release.certificate
+        self.plan_, self.prediction_ = plan, plan.prediction
+        release.certify(self)
         return self
 
     def _scales(self, X: NDArray[np.float64], budget: Budget) -> tuple[float, Any, Standardiser]:

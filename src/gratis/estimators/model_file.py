@@ -20,27 +20,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gratis.estimators.expected_arrays import check_headers, check_values, read_header
 from gratis.estimators.linear import DPLinearRegression
 from gratis.estimators.logistic import DPLogisticRegression
 from gratis.estimators.mlp import DPMLPClassifier
 from gratis.estimators.random_features import DPRandomFeaturesClassifier, DPRandomFeaturesRegressor
+from gratis.estimators.released_arrays import Arrays, arrays_digest, feature_means, released_arrays
 from gratis.mechanisms.location_scale import Standardiser
 from gratis.models.random_features import Activation, RandomFeatures
 from gratis.models.scattering import ScatteringFeatures
 from gratis.specs.certificates import Certificate, plain
+from gratis.specs.checks import check_count, check_positive
 from gratis.specs.errors import GratisError
 from gratis.specs.predictions import Prediction
+from gratis.specs.strict_json import parse_json
 from gratis.training.feature_mean import CentredFeatures
 from gratis.training.released_linear import ReleasedLinear
 
 __all__ = ["FORMAT", "SavedModel", "load_model", "save_model"]
 
-FORMAT = "gratis-model/1"
+FORMAT = "gratis-model/2"
+_FIRST_FORMAT = "gratis-model/1"  # of version 0.1.0: without the hash of the released arrays
 # Paths of this machine, seeds of noise and objects that are already part of the arrays stay outside.
 _NOT_KEPT = {"ledger", "dataset", "noise_seed", "insecure_reproducible", "public", "classes", "progress"}
-_LARGEST, _LARGEST_HEAD = 2**34, 2**24
+# What a file unfolds to: arrays are stored as they are, and text rarely shrinks to less than a thirtieth.
+_LARGEST_HEAD, _ALWAYS_ALLOWED, _LARGEST_RATIO = 2**24, 2**28, 64
 
-Arrays = dict[str, NDArray[Any]]
 _ESTIMATORS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
@@ -69,18 +74,22 @@ def save_model(path: str | os.PathLike[str], estimator: Any, context: Mapping[st
     kind = type(estimator).__name__
     if kind not in _ESTIMATORS or not hasattr(estimator, "certificate_"):
         raise GratisError("only fitted estimators of Gratis can be saved")
-    arrays, facts = _state(estimator)
+    arrays, certificate = released_arrays(estimator), estimator.certificate_
+    digest = arrays_digest(arrays)
+    if certificate.released not in (None, digest):
+        raise GratisError("the certificate belongs to another model: the released arrays were changed after training")
     members = {f"arrays/{name}.npy": _npy(array) for name, array in arrays.items()}
-    members["certificate.json"] = _json(estimator.certificate_.to_json())
+    members["certificate.json"] = _json(certificate.to_json())
     parameters = {key: value for key, value in estimator.get_params(deep=False).items() if key not in _NOT_KEPT}
     head = {
         "format": FORMAT,
         "estimator": kind,
         "parameters": parameters,
         "n_features_in": estimator.n_features_in_,
-        "facts": facts,
+        "facts": _facts(estimator),
         "prediction": estimator.prediction_.to_json(),
         "context": dict(context or {}),
+        "released": digest,
         "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in members.items()},
     }
     target = Path(path)
@@ -90,7 +99,9 @@ def save_model(path: str | os.PathLike[str], estimator: Any, context: Mapping[st
     try:
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as file:
             for name, content in {"model.json": _json(head), **members}.items():
-                file.writestr(name, content)
+                # Noise does not compress, and an array that is stored as it is cannot unfold to more than was read.
+                how = zipfile.ZIP_STORED if name.startswith("arrays/") else zipfile.ZIP_DEFLATED
+                file.writestr(name, content, how)
         os.replace(partial, target)
     except OSError as error:
         raise GratisError(f"the model file {os.fspath(path)!r} cannot be written: {error.strerror}") from None
@@ -100,87 +111,123 @@ def save_model(path: str | os.PathLike[str], estimator: Any, context: Mapping[st
 
 
 def load_model(path: str | os.PathLike[str]) -> SavedModel:
-    """Read a model file; anything missing, damaged or unknown is refused.
+    """Read a model file; anything missing, damaged or unknown is refused, and what is too large before it is unpacked.
 
     The sums in it detect damage, not forgery: whoever can write the file can write another certificate into it. What
-    `verify_certificate` proves is that the certificate follows from its events.
+    `verify_certificate` proves is that the certificate follows from its events; that its hash is that of the arrays
+    was checked here.
     """
     if not Path(path).is_file():
         raise GratisError(f"there is no model file {os.fspath(path)!r}")
-    refusal = GratisError(f"{os.fspath(path)!r} is not a model file of Gratis, or it is damaged")
+    refusal = f"{os.fspath(path)!r} is not a model file of Gratis, or it is damaged"
     try:
         with zipfile.ZipFile(path) as file:
-            sizes = {info.filename: info.file_size for info in file.infolist()}
-            if sum(sizes.values()) > _LARGEST or sizes["model.json"] > _LARGEST_HEAD:
-                raise refusal
-            head = json.loads(file.read("model.json"))
-            listed = {"model.json", *head["sha256"]}
-            if head.get("format") != FORMAT or set(sizes) != listed or not all(map(_is_known, head["sha256"])):
-                raise refusal
-            members = {name: file.read(name) for name in head["sha256"]}
-        if any(hashlib.sha256(members[name]).hexdigest() != digest for name, digest in head["sha256"].items()):
-            raise refusal
-        arrays = {
-            name.removeprefix("arrays/").removesuffix(".npy"): np.load(io.BytesIO(content), allow_pickle=False)
-            for name, content in members.items()
-            if name.startswith("arrays/")
-        }
-        if set(head["parameters"]) & _NOT_KEPT:
-            raise refusal
-        estimator = _ESTIMATORS[head["estimator"]](**head["parameters"])
-        estimator.n_features_in_ = int(head["n_features_in"])
-        estimator.certificate_ = Certificate.from_json(json.loads(members["certificate.json"]))
-        budget = estimator.certificate_.budget
-        if (budget.epsilon, budget.delta, str(budget.neighbouring)) != (
-            estimator.epsilon, estimator.delta, estimator.neighbouring,
-        ):  # fmt: skip
-            raise refusal
-        estimator.prediction_ = Prediction.from_json(head["prediction"])
-        _restore(estimator, arrays, head["facts"])
-        return SavedModel(estimator, dict(head["context"]))
-    except GratisError:
-        raise
+            return _read(file, os.path.getsize(path))
+    except GratisError as error:
+        raise GratisError(f"{refusal}: {error}") from None
     except Exception:  # a damaged file can fail in any of these steps, and each of them means the same
-        raise refusal from None
+        raise GratisError(refusal) from None
 
 
-def _is_known(name: str) -> bool:
-    return name == "certificate.json" or (name.startswith("arrays/") and name.endswith(".npy"))
+def _read(file: zipfile.ZipFile, n_bytes: int) -> SavedModel:
+    members = file.infolist()
+    sizes = {member.filename: member.file_size for member in members}
+    if len(sizes) < len(members) or sizes["model.json"] > _LARGEST_HEAD:
+        raise GratisError("its list of contents makes no sense")
+    if sum(sizes.values()) > max(_ALWAYS_ALLOWED, _LARGEST_RATIO * n_bytes):
+        raise GratisError("it would unfold to far more than its own size")
+    head = parse_json(file.read("model.json"), "model.json")
+    kind, sums, facts, parameters = (head[key] for key in ("estimator", "sha256", "facts", "parameters"))
+    if head["format"] not in (FORMAT, _FIRST_FORMAT) or set(sizes) != {"model.json", *sums}:
+        raise GratisError("its format or its list of contents is unknown")
+    if set(parameters) & _NOT_KEPT or any(isinstance(value, (dict, list)) for value in parameters.values()):
+        raise GratisError("it holds parameters that are never saved")
+    estimator = _ESTIMATORS[kind](**parameters)
+    estimator.n_features_in_ = check_count("the number of columns", head["n_features_in"])
+    estimator.certificate_ = Certificate.from_json(parse_json(_member(file, "certificate.json", sums), "certificate"))
+    budget = estimator.certificate_.budget
+    if (budget.epsilon, budget.delta, str(budget.neighbouring)) != (
+        estimator.epsilon, estimator.delta, estimator.neighbouring,
+    ):  # fmt: skip
+        raise GratisError("its certificate is of another budget")
+    estimator.prediction_ = Prediction.from_json(head["prediction"])
+    feature_map = _feature_map(facts["feature_map"], estimator.n_features_in_) if "feature_map" in facts else None
+    arrays = _arrays(
+        file, kind, sums, n_columns=estimator.n_features_in_, n_means=len(facts.get("row_norms", ())),
+        n_features=None if feature_map is None else feature_map.n_features,
+    )  # fmt: skip
+    digest = arrays_digest(arrays)
+    if head["format"] == FORMAT and head["released"] != digest:
+        raise GratisError("its arrays are not those that were released")
+    if estimator.certificate_.released not in (None, digest):
+        raise GratisError("its certificate belongs to another model")
+    _restore(estimator, arrays, facts, feature_map)
+    _check_table(head["context"], estimator)
+    return SavedModel(estimator, head["context"])
 
 
-def _state(estimator: Any) -> tuple[Arrays, dict[str, Any]]:
-    """Return what prediction needs: arrays, and facts for JSON."""
-    arrays: Arrays = {}
-    facts: dict[str, Any] = {}
-    if hasattr(estimator, "classes_"):
-        classes = np.asarray(estimator.classes_)
-        # An array of objects could only be pickled; classes that are no plain type are saved by their text.
-        arrays["classes"] = classes.astype(str) if classes.dtype == object else classes
+def _arrays(file: zipfile.ZipFile, kind: str, sums: Mapping[str, str], *, n_means: int, **sizes: Any) -> Arrays:
+    """Read the arrays, once their headers agree with the kind of model and with the sizes in the directory."""
+    headers = {}
+    for name in sums:
+        if name == "certificate.json":
+            continue
+        if not (name.startswith("arrays/") and name.endswith(".npy")):
+            raise GratisError("its list of contents is unknown")
+        with file.open(name) as stream:
+            header = read_header(stream)
+        if file.getinfo(name).file_size != header.n_bytes:
+            raise GratisError("an array is not as long as it says")
+        headers[name.removeprefix("arrays/").removesuffix(".npy")] = header
+    check_headers(kind, headers, n_means=n_means, **sizes)
+    arrays = {
+        name: np.load(io.BytesIO(_member(file, f"arrays/{name}.npy", sums)), allow_pickle=False) for name in headers
+    }
+    check_values(kind, arrays, headers, n_means)
+    return arrays
+
+
+def _member(file: zipfile.ZipFile, name: str, sums: Mapping[str, str]) -> bytes:
+    content = file.read(name)
+    if hashlib.sha256(content).hexdigest() != sums[name]:
+        raise GratisError("one of its sums is wrong")
+    return content
+
+
+def _check_table(context: Any, estimator: Any) -> None:
+    """Refuse a table that is not the one the model was trained on: its columns and classes must be the model's."""
+    if not isinstance(context, dict):
+        raise GratisError("what was written beside the model is no object")
+    if "table" not in context:
+        return
+    from gratis.data.encoding import TableSchema  # brings pyarrow, which models without a table do not need
+
+    table = context["table"]
+    levels = table["target"].get("levels")
+    if len(TableSchema.from_json(table["schema"]).names) != estimator.n_features_in_:
+        raise GratisError("its table has other columns than the model")
+    if (0 if levels is None else len(levels)) != len(getattr(estimator, "classes_", ())):
+        raise GratisError("its table has other classes than the model")
+
+
+def _facts(estimator: Any) -> dict[str, Any]:
+    """Return what prediction needs beside the arrays, for JSON."""
     if hasattr(estimator, "fit_"):
-        arrays["parameters"] = estimator.fit_.parameters
-        facts["features"] = _put_map(arrays, "features", estimator.fit_.features)
-        facts["target"] = _put_map(arrays, "target", estimator.fit_.target)
-        return arrays, facts
-    facts["features"] = _put_map(arrays, "features", estimator.scaler_)
-    if isinstance(estimator, DPMLPClassifier):
-        arrays |= {f"layer-{i}": weights for i, weights in enumerate(estimator.coefs_)}
-        return arrays, facts
-    arrays["parameters"] = estimator.coef_
-    facts["engine"] = estimator.engine_
-    feature_map, means = estimator.feature_map_, []
-    while isinstance(feature_map, CentredFeatures):
-        means.append(feature_map)
-        feature_map = feature_map.features
-    for i, centred in enumerate(reversed(means)):
-        arrays[f"feature-mean-{i}"] = centred.mean
-    facts["row_norms"] = [centred.row_norm for centred in reversed(means)]
-    facts["feature_map"] = _feature_map_facts(feature_map)
-    if hasattr(estimator, "target_scaler_"):
-        facts["target"] = _put_map(arrays, "target", estimator.target_scaler_)
-    return arrays, facts
+        maps = {"features": estimator.fit_.features, "target": estimator.fit_.target}
+    else:
+        maps = {"features": estimator.scaler_}
+        if hasattr(estimator, "target_scaler_"):
+            maps["target"] = estimator.target_scaler_
+    facts: dict[str, Any] = {name: {"impute": scaler.impute} for name, scaler in maps.items()}
+    if hasattr(estimator, "feature_map_"):
+        means = feature_means(estimator.feature_map_)
+        facts["engine"] = estimator.engine_
+        facts["row_norms"] = [centred.row_norm for centred in means]
+        facts["feature_map"] = _feature_map_facts(means[0].features if means else estimator.feature_map_)
+    return facts
 
 
-def _restore(estimator: Any, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+def _restore(estimator: Any, arrays: Arrays, facts: Mapping[str, Any], feature_map: Any) -> None:
     if "classes" in arrays:
         estimator.classes_ = arrays["classes"]
     features = _get_map(arrays, "features", facts)
@@ -197,10 +244,10 @@ def _restore(estimator: Any, arrays: Arrays, facts: Mapping[str, Any]) -> None:
     if isinstance(estimator, DPMLPClassifier):
         estimator.coefs_ = [arrays[f"layer-{i}"] for i in range(sum(name.startswith("layer-") for name in arrays))]
         return
-    estimator.coef_, estimator.engine_ = arrays["parameters"], facts["engine"]
-    feature_map: Any = _FEATURE_MAPS[facts["feature_map"]["kind"]](facts["feature_map"])
+    estimator.coef_, estimator.engine_ = arrays["parameters"], str(facts["engine"])
     for i, row_norm in enumerate(facts["row_norms"]):
-        feature_map = CentredFeatures(feature_map, arrays[f"feature-mean-{i}"], row_norm=row_norm)
+        norm = None if row_norm is None else check_positive("row_norm", row_norm)
+        feature_map = CentredFeatures(feature_map, arrays[f"feature-mean-{i}"], row_norm=norm)
     estimator.feature_map_ = feature_map
     if isinstance(estimator, DPRandomFeaturesRegressor):
         estimator.target_scaler_ = _get_map(arrays, "target", facts)
@@ -231,10 +278,11 @@ _FEATURE_MAPS: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
-def _put_map(arrays: Arrays, name: str, scaler: Standardiser) -> dict[str, Any]:
-    for part in ("centre", "scale", "window"):
-        arrays[f"{name}-{part}"] = getattr(scaler, part)
-    return {"impute": scaler.impute}
+def _feature_map(facts: dict[str, Any], n_columns: int) -> Any:
+    found = _FEATURE_MAPS[facts["kind"]](facts)
+    if n_columns != (found.side**2 if isinstance(found, ScatteringFeatures) else found.n_inputs):
+        raise GratisError("its features are of other columns than the model")
+    return found
 
 
 def _get_map(arrays: Arrays, name: str, facts: Mapping[str, Any]) -> Standardiser:

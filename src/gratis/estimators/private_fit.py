@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_array, validate_data
 
 from gratis.accounting import issue_certificate
+from gratis.estimators.released_arrays import arrays_digest, released_arrays
 from gratis.ledger import Ledger
 from gratis.mechanisms.location_scale import Standardiser
 from gratis.mechanisms.noise import NoiseSource, noise_source
@@ -257,6 +258,10 @@ class Release(AbstractContextManager["Release"]):
         if self._certificate is None:
             raise GratisError("there is no certificate before the training has ended")
         return self._certificate
+
+    def certify(self, estimator: Any) -> None:
+        """Give a fitted estimator its certificate, bound to the arrays that it now holds."""
+        estimator.certificate_ = replace(self.certificate, released=arrays_digest(released_arrays(estimator)))
 
     def __enter__(self) -> Release:
         if self._ledger is not None and self._dataset is not None:

@@ -96,7 +96,8 @@ class _RandomFeaturesModel(PrivateFit, BaseEstimator):
         return total
 
     def _keep(self, release: Release, plan: Plan) -> None:
-        self.plan_, self.prediction_, self.certificate_ = plan, plan.prediction, release.certificate
+        self.plan_, self.prediction_ = plan, plan.prediction
+        release.certify(self)
 
 
 @lru_cache(maxsize=32)

@@ -106,9 +106,9 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
                 prediction = _in_original_units(_prediction(chosen[0], n_classes, "twin of the released spectrum"), fit)
         self.plan_ = plan
         self.prediction_ = prediction
-        self.certificate_ = release.certificate
         self.fit_ = fit
         self._publish(fit)
+        release.certify(self)
 
     @available_if(_is_one_pass)
     def partial_fit(self, X: ArrayLike, y: ArrayLike, n_rows: int | None = None) -> Self:
@@ -186,12 +186,12 @@ class PrivateLinearModel(PrivateFit, BaseEstimator):
     def _keep_pass(self, stages: OnePassStages, fit: ReleasedLinear, release: Release) -> None:
         self.plan_ = stages.plan
         self.prediction_ = _in_original_units(self.plan_.prediction, fit)
-        self.certificate_ = release.certificate
         self.fit_ = fit
         classes = self._declared_classes()
         if classes is not None:
             self.classes_ = classes
         self._publish(fit)
+        release.certify(self)
 
     @abstractmethod
     def _declared_classes(self) -> NDArray[Any] | None:

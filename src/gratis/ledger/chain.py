@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gratis.specs.errors import LedgerError
+from gratis.specs.strict_json import parse_json
 
 __all__ = ["GENESIS", "Entry", "canonical_json", "read_chain", "sha256_hex"]
 
@@ -68,7 +69,7 @@ class Entry:
 
     @classmethod
     def _parse(cls, text: str, digest: str) -> Entry:
-        fields = json.loads(text)
+        fields = parse_json(text, "an entry")
         if not isinstance(fields, dict) or set(fields) != _FIELDS or not isinstance(fields["payload"], dict):
             raise ValueError("not an entry")
         return cls(**fields, text=text, hash=digest)

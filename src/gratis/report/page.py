@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gratis.report.style import document, numbers, paragraphs, pictures, section, table, text
+from gratis.specs.assumptions import ASSUMPTIONS, assumption_text
 from gratis.specs.certificates import Certificate, plain
 
 __all__ = ["ReportContent", "render_page"]
@@ -80,30 +81,14 @@ def _guarantee(certificate: Certificate) -> str:
         )
     if not certificate.randomness.get("secure", False):
         sentences.append("The noise came from a user's seed: whoever knows the seed can remove it. NO protection.")
-    items = "".join(f"<li>{text(one)}{_meaning(one)}</li>" for one in certificate.assumptions)
+    items = "".join(map(_assumption, certificate.assumptions))
     return paragraphs(sentences) + f"<p>It rests on:</p><ul>{items}</ul>"
 
 
-# What an assumption asks of the people involved, by the words that it begins with.
-_MEANINGS = {
-    "the order of rows": "do not sort or group the file by something that is secret",
-    "only the released parameters": "whoever asks for a prediction shows the row that is asked about",
-    "public inputs": "decide on columns, classes and sizes without looking at the rows",
-    "one pass: each record": "no row is repeated, and nobody saw the model before the pass had ended",
-    "one pass: every step": "enforced by the program, row by row",
-    "one pass: step sizes": "enforced by the program: the plan is made first",
-    "full batch": "even someone who saw every intermediate step learns no more than stated",
-    "the set of classes": "that a class occurs at all is no secret; list the classes with --classes if it is",
-    "the types of columns": "whether a column looks like numbers is no secret; write a --schema if it is",
-    "that cells can be read": "a file that cannot be used is refused with the reason, before anything is spent",
-    "that the target has more": "how many values the target has is no secret; pass --task if it is",
-    "held-out rows": "the score and the model are about different people",
-}
-
-
-def _meaning(assumption: str) -> str:
-    found = next((meaning for start, meaning in _MEANINGS.items() if assumption.startswith(start)), "")
-    return f" <span class=soft>({text(found)})</span>" if found else ""
+def _assumption(name: str) -> str:
+    known = ASSUMPTIONS.get(name)
+    asked = "" if known is None else f" <span class=soft>({text(known.asks)})</span>"
+    return f"<li>{text(assumption_text(name))}{asked}</li>"
 
 
 def _json(data: Mapping[str, Any]) -> str:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from gratis.specs.assumptions import assumption_id
 from gratis.specs.budget import Budget
 from gratis.specs.errors import CertificateError, GratisError
 from gratis.specs.events import Event, event_from_json
 from gratis.specs.neighbouring import Neighbouring
+from gratis.specs.strict_json import read_json
 
 __all__ = ["FORMAT", "Certificate", "Selection", "plain"]
 
-FORMAT = "gratis-certificate/1"
+FORMAT = "gratis-certificate/2"
+# Of version 0.1.0: assumptions are sentences, and nothing binds the certificate to a model.
+_FIRST_FORMAT = "gratis-certificate/1"
 
 
 class Selection(StrEnum):
@@ -31,7 +36,11 @@ class Selection(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """Data only: `accounting.issue_certificate` makes one, `accounting.verify_certificate` recomputes everything."""
+    """Data only: `accounting.issue_certificate` makes one, `accounting.verify_certificate` recomputes everything.
+
+    `assumptions` are ids of `specs.assumptions`; sentences that are known there become ids, others stay as they are.
+    `released` is the SHA-256 of the model's released arrays, or None if the certificate is bound to no model.
+    """
 
     event: Event
     budget: Budget
@@ -43,6 +52,14 @@ class Certificate:
     versions: dict[str, str] = field(hash=False)
     plan: dict[str, Any] | None = field(default=None, hash=False)
     ledger_entry: dict[str, Any] | None = field(default=None, hash=False)
+    released: str | None = None
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(one, str) for one in self.assumptions):
+            raise CertificateError("an assumption is an id or a sentence")
+        object.__setattr__(self, "assumptions", tuple(dict.fromkeys(map(assumption_id, self.assumptions))))
+        if self.released is not None and not re.fullmatch(r"[0-9a-f]{64}", self.released):
+            raise CertificateError("what was released is named by a SHA-256 in 64 lower-case hexadecimal digits")
 
     @property
     def neighbouring(self) -> Neighbouring:
@@ -69,6 +86,7 @@ class Certificate:
             "versions": self.versions,
             "plan": self.plan,
             "ledger_entry": self.ledger_entry,
+            "released": self.released,
             "event": self.event.to_json(),
         }
 
@@ -87,10 +105,13 @@ class Certificate:
             "versions": dict,
             "plan": (dict, type(None)),
             "ledger_entry": (dict, type(None)),
+            "released": (str, type(None)),
             "event": dict,
         }
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
+        if not isinstance(data, dict) or data.get("format") not in (FORMAT, _FIRST_FORMAT):
             raise CertificateError(f"this is not a certificate of format {FORMAT}")
+        if data["format"] == _FIRST_FORMAT:
+            data = {"released": None} | data
         wrong = {key for key in set(data) | set(expected) if not isinstance(data.get(key, ...), expected.get(key, ()))}
         if wrong:
             raise CertificateError(
@@ -108,6 +129,7 @@ class Certificate:
                 versions=data["versions"],
                 plan=data["plan"],
                 ledger_entry=data["ledger_entry"],
+                released=data["released"],
             )
         except (GratisError, ValueError, TypeError) as error:
             raise CertificateError(f"the certificate cannot be read: {error}") from None
@@ -123,13 +145,11 @@ class Certificate:
     def read(cls, path: str | Path) -> Certificate:
         """Read a certificate file."""
         try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            raise CertificateError(f"cannot read the certificate file {str(path)!r}") from None
-        try:
-            return cls.from_json(json.loads(text))
-        except (json.JSONDecodeError, RecursionError):
-            raise CertificateError(f"the certificate file {str(path)!r} is not JSON") from None
+            return cls.from_json(read_json(path, "the certificate file"))
+        except CertificateError:
+            raise
+        except GratisError as error:
+            raise CertificateError(str(error)) from None
 
 
 def plain(value: Any) -> Any:

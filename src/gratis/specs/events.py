@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from gratis.specs.checks import check_count, check_non_negative, check_positive
 from gratis.specs.errors import GratisError
 from gratis.specs.neighbouring import Neighbouring
-from gratis.specs.sequences import Runs
+from gratis.specs.sequences import MOST, Runs
 
 __all__ = [
     "Composition",
@@ -49,7 +49,7 @@ class _Leaf:
         return data
 
 
-_SMALLEST, _LARGEST, _MOST = 1e-50, 1e50, 10**15
+_SMALLEST, _LARGEST = 1e-50, 1e50
 
 
 def _check_magnitudes(**sequences: Runs | float) -> None:
@@ -58,6 +58,12 @@ def _check_magnitudes(**sequences: Runs | float) -> None:
         for value in values.values if isinstance(values, Runs) else (values,):
             if value != 0 and not _SMALLEST <= value <= _LARGEST:
                 raise GratisError(f"{name} must be 0 or lie between {_SMALLEST:g} and {_LARGEST:g}, got {value:g}")
+
+
+def _check_many(name: str, value: int) -> int:
+    if check_count(name, value) > MOST:
+        raise GratisError(f"{name} must be at most {MOST}, got {value}")
+    return int(value)
 
 
 def _check_inflation(value: float) -> float:
@@ -85,7 +91,7 @@ class GaussianRelease(_Leaf):
         self._check_common()
         object.__setattr__(self, "sensitivity", check_non_negative("sensitivity", self.sensitivity))
         object.__setattr__(self, "noise_std", check_non_negative("noise_std", self.noise_std))
-        object.__setattr__(self, "count", check_count("count", self.count))
+        object.__setattr__(self, "count", _check_many("count", self.count))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,10 +114,8 @@ class FullBatchDescent(_Leaf):
         if len(self.learning_rates) != len(self.noise_stds):
             raise GratisError("learning_rates and noise_stds must have one entry for each step")
         object.__setattr__(self, "clip_norm", check_positive("clip_norm", self.clip_norm))
-        object.__setattr__(self, "n_records", check_count("n_records", self.n_records))
+        object.__setattr__(self, "n_records", _check_many("n_records", self.n_records))
         _check_magnitudes(learning_rates=self.learning_rates, noise_stds=self.noise_stds, clip_norm=self.clip_norm)
-        if self.n_records > _MOST:
-            raise GratisError(f"n_records must be at most {_MOST}, got {self.n_records}")
         object.__setattr__(self, "rounding_inflation", _check_inflation(self.rounding_inflation))
 
     @property
@@ -139,10 +143,8 @@ class OnePassIteration(_Leaf):
         self._check_common()
         if not len(self.step_sizes) == len(self.clip_norms) == len(self.noise_stds):
             raise GratisError("step_sizes, clip_norms and noise_stds must have one entry for each step")
-        object.__setattr__(self, "batch_size", check_count("batch_size", self.batch_size))
+        object.__setattr__(self, "batch_size", _check_many("batch_size", self.batch_size))
         _check_magnitudes(step_sizes=self.step_sizes, clip_norms=self.clip_norms, noise_stds=self.noise_stds)
-        if self.batch_size > _MOST:
-            raise GratisError(f"batch_size must be at most {_MOST}, got {self.batch_size}")
         object.__setattr__(self, "rounding_inflation", _check_inflation(self.rounding_inflation))
 
     @property
@@ -169,7 +171,7 @@ class PoissonSubsampledGaussian(_Leaf):
             raise GratisError(f"sampling_rate must be at most 1, got {rate}")
         object.__setattr__(self, "sampling_rate", rate)
         object.__setattr__(self, "noise_multiplier", check_non_negative("noise_multiplier", self.noise_multiplier))
-        object.__setattr__(self, "steps", check_count("steps", self.steps))
+        object.__setattr__(self, "steps", _check_many("steps", self.steps))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 from gratis.specs.checks import check_count, check_non_negative
 from gratis.specs.errors import GratisError
 
-__all__ = ["Runs"]
+__all__ = ["MOST", "Runs", "common_runs"]
+
+MOST = 10**15
+"""No count of steps or records is larger: counts stay exact as floats, and so do their sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,8 @@ class Runs:
             raise GratisError("a sequence needs at least one run, with one count for each value")
         values = [check_non_negative("a sequence entry", v) for v in self.values]
         counts = [check_count("a run length", c) for c in self.counts]
+        if sum(counts) > MOST:
+            raise GratisError(f"a sequence must have at most {MOST} entries")
         # One canonical form: neighbouring runs of one value are one run.
         merged: list[list[Any]] = []
         for value, count in zip(values, counts, strict=True):
@@ -81,3 +86,17 @@ class Runs:
         except (TypeError, ValueError):
             raise GratisError("a sequence is stored as a list of [value, count] pairs") from None
         return cls(tuple(v for v, _ in pairs), tuple(c for _, c in pairs))
+
+
+def common_runs(*sequences: Runs) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
+    """Return the stretches on which all sequences are constant: their exclusive ends, and each sequence's values there.
+
+    The sequences must have one length; it may be far larger than memory.
+
+    >>> ends, (first, second) = common_runs(Runs.of([1, 1, 2]), Runs.constant(5.0, 3))
+    >>> ends.tolist(), first.tolist(), second.tolist()
+    ([2, 3], [1.0, 2.0], [5.0, 5.0])
+    """
+    ends = np.unique(np.concatenate([sequence.ends() for sequence in sequences]))
+    places = [np.searchsorted(sequence.ends(), ends - 1, side="right") for sequence in sequences]
+    return ends, [np.array(sequence.values)[place] for sequence, place in zip(sequences, places, strict=True)]

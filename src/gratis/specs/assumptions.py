@@ -1,0 +1,97 @@
+"""What guarantees rest on, by id. Certificates hold the ids, so that a better wording invalidates none of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["ASSUMPTIONS", "Assumption", "assumption_id", "assumption_text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """One thing that must hold, and what it asks of the people involved.
+
+    `wordings`: the present one first, then every earlier one that stands in a certificate somewhere (those of version
+    0.1.0 held sentences, not ids). A number in a sentence is written #.
+    """
+
+    asks: str
+    wordings: tuple[str, ...]
+
+
+ASSUMPTIONS: dict[str, Assumption] = {
+    "row-order": Assumption(
+        "do not sort or group the file by something that is secret",
+        ("the order of rows is independent of their content",),
+    ),
+    "parameters-only": Assumption(
+        "whoever asks for a prediction shows the row that is asked about",
+        ("only the released parameters are protected: a prediction at a private input reveals that input",),
+    ),
+    "public-inputs": Assumption(
+        "decide on columns, classes and sizes without looking at the rows",
+        ("public inputs (number of rows, columns, classes, seeds of features) do not depend on the private data",),
+    ),
+    "one-pass-once": Assumption(
+        "no row is repeated, and nobody saw the model before the pass had ended",
+        ("one pass: each record is used in exactly one step, and only the last iterate is released",),
+    ),
+    "one-pass-non-expansive": Assumption(
+        "enforced by the program, row by row",
+        ("one pass: every step map is non-expansive, by the step cap 2/(L·‖x‖²) on each record",),
+    ),
+    "one-pass-fixed": Assumption(
+        "enforced by the program: the plan is made first",
+        ("one pass: step sizes, clip norms and noise were fixed before data was read",),
+    ),
+    "full-batch": Assumption(
+        "even someone who saw every intermediate step learns no more than stated",
+        ("full batch: every record enters every step, and all iterates may be released",),
+    ),
+    "public-classes": Assumption(
+        "that a class occurs at all is no secret; list the classes with --classes if it is",
+        ("the set of classes that occur is public",),
+    ),
+    "public-types": Assumption(
+        "whether a column looks like numbers is no secret; write a --schema if it is",
+        ("the types of columns, guessed from the first cells of the CSV file, are public",),
+    ),
+    "readable-cells": Assumption(
+        "a file that cannot be used is refused with the reason, before anything is spent",
+        ("that cells can be read, and targets are present and of more than one value, is public",),
+    ),
+    "many-target-values": Assumption(
+        "how many values the target has is no secret; pass --task if it is",
+        ("that the target has more than # different values is public",),
+    ),
+    "disjoint-parts": Assumption(
+        "the score and the model are about different people",
+        (
+            "held-out rows were chosen by their position alone and no row is in both parts: a row enters the model or "
+            "the score, so that releasing both costs the larger of the two budgets, not their sum",
+        ),
+    ),
+}
+
+
+def assumption_id(words: str) -> str:
+    """Return the id of an assumption given by its id or by any of its wordings; what is unknown stays as it is.
+
+    >>> assumption_id("the set of classes that occur is public")
+    'public-classes'
+    """
+    if words in ASSUMPTIONS:
+        return words
+    sentence = re.sub(r"\b\d+\b", "#", words)
+    return next((key for key, known in ASSUMPTIONS.items() if {words, sentence} & {*known.wordings}), words)
+
+
+def assumption_text(name: str) -> str:
+    """Return the present wording of an assumption; one that is unknown (of a later version, or a user's own) as it is.
+
+    >>> assumption_text("many-target-values")
+    'that the target has more than a public number of different values is public'
+    """
+    known = ASSUMPTIONS.get(name)
+    return name if known is None else known.wordings[0].replace("#", "a public number of")
