@@ -27,7 +27,7 @@ def fit(
     target: str = typer.Option(..., help="The column to predict."),
     epsilon: float = typer.Option(..., help="Budget."),
     delta: float = typer.Option(..., help="Budget; below one over the number of rows."),
-    model: str = typer.Option("auto", help="auto, linear, logistic, random-features or mlp."),
+    model: str = typer.Option("auto", help="auto, linear, logistic, additive, random-features or mlp."),
     task: str = typer.Option("auto", help="auto (from the target's type), regression or classification."),
     classes: str | None = typer.Option(None, help="Public list of classes, separated by commas."),
     schema: Path | None = typer.Option(None, help="JSON file that says how columns are read; see `gratis schema`."),

@@ -92,7 +92,9 @@ class TableJob:
         unpredicted = not_predicted(self.model, self.task, self.options)
         if unpredicted:
             sentences.append(unpredicted)
-        if self.streamed:
+        if self.streamed and self.model == "additive":
+            sentences.append("The file is larger than memory: it is read once for each release, in constant memory.")
+        elif self.streamed:
             sentences.append(
                 "The file is larger than memory: one pass in constant memory, which only this model can do."
             )
@@ -123,7 +125,7 @@ class TableJob:
         choices = dict(self.options)
         if self.n_classes is not None:
             choices["classes"] = list(range(self.n_classes))
-        if self.streamed:
+        if self.streamed and self.model != "additive":
             choices["algorithm"] = "one-pass"
         if self.model == "mlp":
             choices["progress"] = progress
@@ -216,8 +218,8 @@ def plan_table_fit(
     streamed = _COPIES * 8.0 * rows.n_rows * rows.n_features > memory_bytes
     n_classes = None if column.levels is None else len(column.levels)
     single_pass = "linear" if n_classes is None else "logistic"
-    if streamed and model not in ("auto", single_pass):
-        raise GratisError(f"only {single_pass} can be trained in one pass over a large file; raise --memory")
+    if streamed and model not in ("auto", single_pass, "additive"):
+        raise GratisError(f"only {single_pass} and additive can be trained on a file larger than memory; raise --memory")
     options = dict(options or {})
     choice = None
     if model == "auto" and not streamed:
@@ -231,7 +233,8 @@ def plan_table_fit(
         prediction = choice.predictions[chosen]
     elif not not_predicted(chosen, task, options):
         prediction = predict_quality(
-            chosen, rows.n_rows, rows.n_features, budget, n_classes=n_classes, one_pass=streamed, options=options
+            chosen, rows.n_rows, rows.n_features, budget, n_classes=n_classes,
+            one_pass=streamed and chosen != "additive", options=options,
         )
     return TableJob(
         table=table, schema=full, target=column, task=task, budget=budget, n_rows=n_rows, held_out=held_out,
@@ -294,8 +297,9 @@ def _target(
         if len(set(classes)) < 2:
             raise GratisError("at least two different classes are needed")
         return Column(name=name, kind=Kind.CATEGORICAL, levels=tuple(classes)), "classification", ()
-    if task == "auto" and model not in ("auto", "random-features"):
-        task = "regression" if model in MODELS["regression"] else "classification"
+    offered = [known for known in TASKS if model in MODELS[known]]
+    if task == "auto" and len(offered) == 1:
+        task = offered[0]
     if task == "regression" and not numeric:
         raise GratisError(f"the target {name!r} does not hold numbers, so it cannot be regressed")
     if task == "auto" and (pa.types.is_floating(kind) or pa.types.is_decimal(kind)):

@@ -272,7 +272,7 @@ class _Run:
         state = _State(
             np.zeros((basis.width, plan.outputs)),
             np.full((plan.outputs, len(kinds)), 1 / square),
-            GradientHistory.empty(basis.width, plan.outputs),
+            GradientHistory(basis.width, plan.outputs),
             _ridge(unknown),
         )
         self._learn(state, basis, moments, plan.main, plan.main_mu, 1 / square)
@@ -325,7 +325,7 @@ class _Run:
                              std**2 * math.sqrt(2 * gradient.size)))  # fmt: skip
             if k and energies[-1][0] > 2 * max(energies[-2][0], 0.0) + 4 * (energies[-1][1] + energies[-2][1]):
                 state.ridge = min(3 * state.ridge + 0.02, 100.0)
-            state.history.add(gradient, std, frame, state.parameters, moments)
+            state.history.add(gradient, std, frame, state.parameters)
             for output in range(self.plan.outputs):
                 found = state.history.posterior(
                     output, moments, state.ridge, state.variances[output], groups,

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gratis.mechanisms.location_scale import Standardiser
-from gratis.stages.curve_basis import CurveBasis
+from gratis.specs.checks import check_count
+from gratis.specs.errors import GratisError
+from gratis.stages.column_histograms import Shares
+from gratis.stages.columns import Columns
+from gratis.stages.curve_basis import CurveBasis, Pairs
 
-__all__ = ["ReleasedAdditive", "isotonic"]
+__all__ = ["ReleasedAdditive", "additive_arrays", "additive_facts", "additive_model", "isotonic"]
 
 Array = NDArray[np.float64]
 
@@ -100,6 +105,73 @@ class ReleasedAdditive:
             self.basis, self.coefficients, self.covariances, self.target, self.offset, self.n_classes, self.explained,
             dict(directions),
         )  # fmt: skip
+
+
+def additive_arrays(model: ReleasedAdditive) -> dict[str, Array]:
+    """The released arrays from which `additive_model` makes the model again (the maps of columns and target apart)."""
+    flat = [block.reshape(len(block), -1).T for block in model.covariances]
+    return {
+        "coefficients": model.coefficients,
+        "covariances": np.concatenate(flat),
+        "shares": np.concatenate(model.basis.shares.columns),
+        "offset": model.offset,
+        "explained": np.array(model.explained),
+    }
+
+
+def additive_facts(model: ReleasedAdditive) -> dict[str, Any]:
+    """What is to be said beside the arrays, for JSON."""
+    basis = model.basis
+    return {
+        "features": {"impute": basis.columns.features.impute},
+        "target": {"impute": False},
+        "levels": [[column, count] for column, count in basis.columns.levels.items()],
+        "cosines": basis.n_cosines,
+        "pairs": [list(pair) for pair in basis.pairs.chosen],
+        "coordinates": basis.pairs.coordinates,
+        "directions": [[column, sign] for column, sign in model.directions.items()],
+    }
+
+
+def additive_model(
+    arrays: Mapping[str, NDArray[Any]],
+    facts: Mapping[str, Any],
+    features: Standardiser,
+    target: Standardiser,
+    n_classes: int | None,
+) -> ReleasedAdditive:
+    """Read a model back; sizes that do not fit together are refused."""
+    d = len(features.centre)
+    levels = {_column(column, d): check_count("levels", count, minimum=2) for column, count in facts["levels"]}
+    columns = Columns(features, levels)
+    pairs = tuple((_column(i, d), _column(j, d)) for i, j in facts["pairs"])
+    # A model has at most a few hundred features: more than its own arrays hold would be a forgery that eats memory.
+    width = len(arrays["coefficients"])
+    cosines = check_count("cosines", facts["cosines"], minimum=0)
+    coordinates = check_count("coordinates", facts["coordinates"])
+    if max(cosines, coordinates, len(pairs)) > width or arrays["shares"].shape != (sum(columns.sizes),):
+        raise GratisError("the sizes of the model do not fit together")
+    shares = Shares(tuple(np.split(arrays["shares"], np.cumsum(columns.sizes)[:-1])))
+    basis = CurveBasis(columns, shares, cosines, Pairs(pairs, coordinates))
+    spans = [basis.term(t) for t in range(len(basis.edges) - 1)]
+    sizes = [(span.stop - span.start) ** 2 for span in spans]
+    if basis.width != width or len(arrays["covariances"]) != sum(sizes):
+        raise GratisError("the sizes of the model do not fit together")
+    flat = np.split(arrays["covariances"], np.cumsum(sizes)[:-1])
+    blocks = tuple(part.T.reshape(-1, *[round(len(part) ** 0.5)] * 2) for part in flat)
+    signs = {_column(column, d): 1 if sign == 1 else -1 for column, sign in facts["directions"]}
+    signal, unknown = arrays["explained"]
+    return ReleasedAdditive(
+        basis, arrays["coefficients"], blocks, target, arrays["offset"], n_classes, (float(signal), float(unknown)),
+        signs,
+    )  # fmt: skip
+
+
+def _column(position: Any, n_columns: int) -> int:
+    found = check_count("a column", position, minimum=0)
+    if found >= n_columns:
+        raise GratisError("the model names a column that it does not have")
+    return found
 
 
 def isotonic(curve: Array, share: Array) -> Array:

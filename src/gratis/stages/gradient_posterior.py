@@ -8,7 +8,7 @@ All of it is post-processing.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,35 +60,47 @@ class Posterior:
 
 
 @dataclass(slots=True)
-class GradientHistory:
-    """Sums over the released gradients, from which the posterior follows for any ridge.
+class _Frame:
+    """Sums over the gradients that were released in one basis."""
 
-    `precision` is shared by all outputs; the other sums have a column for each.
+    inverse: Array
+    precision: float
+    positions: Array
+
+
+class GradientHistory:
+    """All released gradients, from which the posterior follows for any second moments and ridge.
+
+    Gradients in the same basis are summed up; the precision is shared by all outputs.
     """
 
-    precision: Array
-    gradients: Array
-    positions: Array
-    moved: Array = field(repr=False)
-
-    @classmethod
-    def empty(cls, width: int, outputs: int) -> GradientHistory:
-        """Nothing released yet."""
-        return cls(np.zeros((width, width)), *(np.zeros((width, outputs)) for _ in range(3)))
+    def __init__(self, width: int, outputs: int) -> None:
+        self._precision = np.zeros((width, width))
+        self._gradients = np.zeros((width, outputs))
+        self._frames: list[_Frame] = []
 
     def widened(self, width: int) -> GradientHistory:
         """The same history for more features, about which it says nothing."""
-        more = width - len(self.precision)
-        columns = [np.pad(part, ((0, more), (0, 0))) for part in (self.gradients, self.positions, self.moved)]
-        return GradientHistory(np.pad(self.precision, (0, more)), *columns)
+        more = width - len(self._precision)
+        found = GradientHistory(width, self._gradients.shape[1])
+        found._precision = np.pad(self._precision, (0, more))
+        found._gradients = np.pad(self._gradients, ((0, more), (0, 0)))
+        found._frames = [
+            _Frame(np.pad(frame.inverse, (0, more)), frame.precision, np.pad(frame.positions, ((0, more), (0, 0))))
+            for frame in self._frames
+        ]
+        return found
 
-    def add(self, gradient: Array, std: float, basis: Preconditioner, position: Array, moments: Array) -> None:
+    def add(self, gradient: Array, std: float, basis: Preconditioner, position: Array) -> None:
         """Add a gradient released in the basis, taken at `position`."""
-        weight = basis.inverse / std**2
-        self.precision += weight
-        self.gradients += solve_triangular(basis.root, gradient, lower=True, trans="T") / std**2
-        self.positions += weight @ position
-        self.moved += weight @ (moments @ position)
+        weight = 1 / std**2
+        if not self._frames or self._frames[-1].inverse is not basis.inverse:
+            self._frames.append(_Frame(basis.inverse, 0.0, np.zeros_like(position)))
+        frame = self._frames[-1]
+        frame.precision += weight
+        frame.positions = frame.positions + weight * position
+        self._precision += weight * basis.inverse
+        self._gradients += weight * solve_triangular(basis.root, gradient, lower=True, trans="T")
 
     def posterior(
         self,
@@ -119,11 +131,11 @@ class GradientHistory:
         """Return A = H(V + sH)⁻¹H and H(V + sH)⁻¹b, with H the curvature at hand and V the noise of b."""
         width = len(moments)
         slope = curvature * (moments + ridge * np.eye(width))
-        total = self.gradients[:, output] + curvature * (
-            self.moved[:, output] + ridge * self.positions[:, output]
-        )
-        jitter = 1e-12 * max(float(np.trace(self.precision)) / width, 1e-300)
-        noise = _inverse(_cholesky(self.precision + jitter * np.eye(width)))
+        total = self._gradients[:, output].copy()
+        for frame in self._frames:
+            total += frame.inverse @ (slope @ frame.positions[:, output])
+        jitter = 1e-12 * max(float(np.trace(self._precision)) / width, 1e-300)
+        noise = _inverse(_cholesky(self._precision + jitter * np.eye(width)))
         root = _cholesky(noise + sampling * slope)
         half = solve_triangular(root, slope, lower=True)
         known = solve_triangular(root, noise @ total, lower=True)
