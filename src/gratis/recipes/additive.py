@@ -28,7 +28,7 @@ from gratis.specs.events import Composition, Event
 from gratis.specs.neighbouring import Neighbouring
 from gratis.stages.block_shrinkage import cleaned_moments, combined, pair_moments
 from gratis.stages.clipped_gradients import GradientsPlan, Residuals, plan_gradients, release_gradient
-from gratis.stages.column_histograms import HistogramPlan, Shares, plan_column_histograms, release_column_histograms
+from gratis.stages.column_histograms import HistogramPlan, Shares, normal_shares, plan_column_histograms, release_column_histograms
 from gratis.stages.columns import Columns
 from gratis.stages.curve_basis import CurveBasis, Pairs
 from gratis.stages.feature_moments import MomentsPlan, plan_feature_moments, release_feature_moments
@@ -42,22 +42,38 @@ Array = NDArray[np.float64]
 
 # All constants of this page: recipe D, chosen on California, bike_hour, white wine, communities and adult.
 _RECORDS_PER_COSINE, _MOST_COSINES = 4, 16
+_RECORDS_PER_BENT_COLUMN = 20
 _RECORDS_PER_SQUARED_COLUMN = 8  # from here on pairs are looked for
 _RECORDS_PER_PAIR, _RECORDS_PER_PAIR_FEATURE = 600, 20
 _MOST_MAIN, _MOST_IN_PAIRS = 400, 320  # features: seconds grow with their cube
-_STEPS, _CLASS_STEPS, _GROWTH = 16, 24, 2.0
-_CLIP, _CLASS_CLIP, _SCREEN_CLIP = 1.3, 0.6, 0.8
+_GROWTH = 2.0
+_SCREEN_CLIP = 0.8
 _MOMENTS_CLIP = 1.2  # of the root mean square length of a row
 _CURVATURE = 0.64  # of p(1 − p) at the prior: a fit makes probabilities surer
 _UNEXPLAINED = 0.5  # share of the target's variance that sampling noise is reckoned with
+_RIDGE = 0.03
 _KEPT = 1e-2  # least variance of a group in the basis of gradients, in units of the first guess
-_SCARCE = 1000
-_SHARES = {"features": 0.10, "target": 0.05, "histograms": 0.05, "moments": 0.15, "main": 0.65}
-_SCARCE_SHARES = {"features": 0.22, "target": 0.12, "histograms": 0.06, "moments": 0.15, "main": 0.45}
-_PAIR_SHARES = {
-    "features": 0.08, "target": 0.04, "histograms": 0.04, "moments": 0.10, "main": 0.24,
-    "screening": 0.10, "joint moments": 0.10, "joint": 0.30,
-}  # fmt: skip
+# With few records the scales must be found first of all, and a narrow clip and few steps lose less than their noise.
+# Between the two, settings move with ln N. Scarce ones: validation parts of six small tables (docs/results/additive.md).
+_SCARCE, _PLENTY = 100.0, 1000.0
+_SCARCE_SHARES = {"features": 0.25, "target": 0.25, "histograms": 0.03, "moments": 0.12, "gradients": 0.35}
+_SHARES = {"features": 0.10, "target": 0.05, "histograms": 0.05, "moments": 0.15, "gradients": 0.65}
+_CLIP, _STEPS = (0.8, 1.3), (8, 16)
+_CLASS_CLIP, _CLASS_STEPS = (0.6, 0.6), (24, 24)
+# With pairs, what precedes the moments gets a fifth less, and the rest is split so.
+_BEFORE_PAIRS = 0.8
+_PAIR_SHARES = {"moments": 0.10, "gradients": 0.24, "screening": 0.10, "joint moments": 0.10, "joint gradients": 0.30}
+
+
+def _shares(plenty: float, *, pairs: bool, without: set[str]) -> dict[str, float]:
+    """Shares of μ², by how plentiful records are (0 scarce, 1 plenty); a stage that is left out leaves its share to the others."""
+    found = {name: (1 - plenty) * _SCARCE_SHARES[name] + plenty * share for name, share in _SHARES.items()}
+    if pairs:
+        first = {name: _BEFORE_PAIRS * found[name] for name in ("features", "target", "histograms")}
+        rest = (1 - sum(first.values())) / sum(_PAIR_SHARES.values())
+        found = first | {name: rest * share for name, share in _PAIR_SHARES.items()}
+    kept = {name: share for name, share in found.items() if name not in without}
+    return {name: share / sum(kept.values()) for name, share in kept.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +88,11 @@ class AdditivePlan:
     n_cosines: int
     features: StandardisationPlan | None
     target: StandardisationPlan | None
-    histograms: HistogramPlan
+    histograms: HistogramPlan | None
     moments: MomentsPlan
     main: GradientsPlan
     main_mu: float
+    clip: float
     screening: ScreeningPlan | None = None
     joint_moments: MomentsPlan | None = None
     joint: GradientsPlan | None = None
@@ -141,18 +158,24 @@ def plan_additive(
     open_columns = [j for j in range(d) if j not in alone]
     candidates = tuple(combinations(open_columns, 2))
     with_pairs = pairs and bool(candidates) and records > _RECORDS_PER_SQUARED_COLUMN * d * d
-    shares = dict(_PAIR_SHARES if with_pairs else _SCARCE_SHARES if records < _SCARCE else _SHARES)
-    if n_classes is not None:
-        del shares["target"]
-    if not numeric:
-        del shares["features"]
-    # One part in 10¹² less, so that rounding cannot push the sum of squares above μ².
-    mus = {name: mu * math.sqrt(share / sum(shares.values())) * (1 - 1e-12) for name, share in shares.items()}
-
-    cosines = min(records / (_RECORDS_PER_COSINE * d), _MOST_MAIN / d - 1, _MOST_COSINES)
-    cosines = max(int(cosines), 0) if numeric else 0
+    cosines = 0
+    if numeric and records >= _RECORDS_PER_BENT_COLUMN * d:
+        cosines = max(int(min(records / (_RECORDS_PER_COSINE * d), _MOST_MAIN / d - 1, _MOST_COSINES)), 0)
     width = 1 + numeric * (1 + cosines) + sum(categorical.values())
-    steps = _STEPS if n_classes is None else _CLASS_STEPS
+    plenty = min(max(math.log(records / _SCARCE) / math.log(_PLENTY / _SCARCE), -0.5), 1.0)
+    clip, steps = (
+        scarce + max(plenty, 0.0) * (rich - scarce)
+        for scarce, rich in ((_CLIP, _STEPS) if n_classes is None else (_CLASS_CLIP, _CLASS_STEPS))
+    )
+    steps = round(steps)
+    without = {"target"} if n_classes is not None else set()
+    if not numeric:
+        without.add("features")
+    if not (cosines or categorical or n_classes):
+        without.add("histograms")  # lines alone: ranks are not needed
+    shares = _shares(plenty, pairs=with_pairs, without=without)
+    # One part in 10¹² less, so that rounding cannot push the sum of squares above μ².
+    mus = {name: mu * math.sqrt(share) * (1 - 1e-12) for name, share in shares.items()}
     target = features = None
     if n_classes is None:
         target = plan_standardisation(
@@ -160,6 +183,11 @@ def plan_additive(
         )
     if numeric:
         features = plan_standardisation(n, numeric, mu=mus["features"], neighbouring=neighbouring)
+    histograms = None
+    if "histograms" in mus:
+        histograms = plan_column_histograms(
+            n, d, mu=mus["histograms"], neighbouring=neighbouring, n_classes=n_classes or 0
+        )
     plan = AdditivePlan(
         n_records=n,
         n_columns=d,
@@ -169,21 +197,20 @@ def plan_additive(
         n_cosines=cosines,
         features=features,
         target=target,
-        histograms=plan_column_histograms(
-            n, d, mu=mus["histograms"], neighbouring=neighbouring, n_classes=n_classes or 0
-        ),
+        histograms=histograms,
         moments=plan_feature_moments(
             n, width, mu=mus["moments"], neighbouring=neighbouring, label="moments of main effects"
         ),
         main=plan_gradients(
-            n, width, outputs, steps, mu=mus["main"], neighbouring=neighbouring, growth=_GROWTH, label="main effects"
+            n, width, outputs, steps, mu=mus["gradients"], neighbouring=neighbouring, growth=_GROWTH, label="main effects"
         ),
-        main_mu=mus["main"],
+        main_mu=mus["gradients"],
+        clip=clip,
     )
     if not with_pairs:
         return plan
     most = min(round(min(max(records / _RECORDS_PER_PAIR, 4), 2 * d)), len(candidates), _MOST_IN_PAIRS // 9)
-    joint_mu = mus["joint"]
+    joint_mu = mus["joint gradients"]
     widest = max(k * _pair_coordinates(n * joint_mu / kappa, k) ** 2 for k in range(1, most + 1))
     return replace(
         plan,
@@ -233,10 +260,13 @@ class _Run:
         self.rows, self.plan, self.noise, self.impute = rows, plan, noise, impute
         self.target = self._target()
         self.columns = Columns(self._features(), plan.levels)
-        self.shares = release_column_histograms(rows, self.columns, plan.histograms, noise=noise)
+        self.shares = (
+            normal_shares(self.columns)
+            if plan.histograms is None
+            else release_column_histograms(rows, self.columns, plan.histograms, noise=noise)
+        )
         self.offset, self.curvatures = _prior(self.shares, plan.outputs)
         self.residuals = _residuals(self.target, self.offset, plan.n_classes)
-        self.clip = _CLIP if plan.n_classes is None else _CLASS_CLIP
 
     def _target(self) -> Standardiser:
         if self.plan.target is None:
@@ -267,6 +297,9 @@ class _Run:
             self.rows, self.columns, basis.features, plan.moments, clip_norm=_MOMENTS_CLIP * math.sqrt(square),
             noise=self.noise,
         )  # fmt: skip
+        if plan.histograms is None:
+            # Nobody asked how wide the columns are on their new scale: about 1, and what the moments say.
+            within = [pair_moments(noisy[i : i + 1, i : i + 1], math.sqrt(2) * std, w) for i, w in enumerate(within)]
         moments, unknown = cleaned_moments(noisy, np.full_like(noisy, std), within)
         kinds = basis.groups()[1]
         state = _State(
@@ -280,7 +313,8 @@ class _Run:
             assert plan.joint_moments is not None and plan.joint is not None
             found = screen_pairs(
                 self.rows, self.columns, basis, self.residuals, state.parameters, plan.screening,
-                clip_factor=_SCREEN_CLIP * self.clip, noise=self.noise,
+                clip_factor=_SCREEN_CLIP * self.plan.clip, 
+                sampling=float(np.mean([self._sampling(k) for k in range(plan.outputs)])), noise=self.noise,
             )  # fmt: skip
             basis = self._with_pairs(found)
             wider, wider_std = release_feature_moments(
@@ -314,11 +348,11 @@ class _Run:
                 variances = state.variances.mean(axis=0)
                 frame = precondition(
                     moments, state.ridge, np.maximum(variances, 1e-9)[groups[0]],
-                    noise_unit=kappa * self.clip / (n * mu), sampling=sampling, curvature=curvature,
+                    noise_unit=kappa * self.plan.clip / (n * mu), sampling=sampling, curvature=curvature,
                 )  # fmt: skip
             gradient, std = release_gradient(
                 self.rows, self.columns, basis.features, self.residuals, state.parameters, frame.inverse_root, plan, k,
-                clip_norm=self.clip * math.sqrt(frame.effective_dimension), noise=self.noise,
+                clip_norm=self.plan.clip * math.sqrt(frame.effective_dimension), noise=self.noise,
             )  # fmt: skip
             # A gradient that grew says that the last step went too far: trust the second moments less.
             energies.append((float(np.square(gradient).sum()) - gradient.size * std**2,
@@ -381,8 +415,8 @@ def _residuals(target: Standardiser, offset: Array, n_classes: int | None) -> Re
 
 
 def _ridge(unknown: float) -> float:
-    """What keeps steps stable where the second moments are not known: a share of their error, more if it is large."""
-    return min(max(0.05 * math.sqrt(unknown), 0.05), 0.3) * unknown + 1e-4
+    """What keeps steps stable where the second moments are not known: a share of their error."""
+    return _RIDGE * unknown + 1e-4
 
 
 def _joint_moments(basis: CurveBasis, first: Array, first_std: float, second: Array, second_std: float) -> tuple[Array, float]:

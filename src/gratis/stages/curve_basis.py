@@ -21,6 +21,7 @@ __all__ = ["CurveBasis", "Kind", "Pairs"]
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
 
+_SLOW = 99
 _WINSORISED = 3.0  # recipe D: the linear part is flat beyond three scales
 
 
@@ -32,6 +33,7 @@ class Kind(IntEnum):
     BEND = 2
     LEVEL = 3
     PAIR = 4
+    WIGGLE = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +113,9 @@ class CurveBasis:
                 group += [len(kinds)] * table.shape[1]
                 kinds.append(Kind.LEVEL)
             else:
-                group += [len(kinds)] + [len(kinds) + 1] * self.n_cosines
-                kinds += [Kind.SLOPE, Kind.BEND]
+                slow = min(self.n_cosines, _SLOW)
+                group += [len(kinds)] + [len(kinds) + 1] * slow + [len(kinds) + 2] * (self.n_cosines - slow)
+                kinds += [Kind.SLOPE, Kind.BEND, Kind.WIGGLE]
         for q in range(len(self.pairs.chosen)):
             at = self.term(1 + self.columns.n_columns + q)
             group += [len(kinds)] * (at.stop - at.start)

@@ -73,13 +73,15 @@ def screen_pairs(
     plan: ScreeningPlan,
     *,
     clip_factor: float,
+    sampling: float,
     noise: NoiseSource,
 ) -> list[ScreenedPair]:
     """Release the gradient and return the pairs that stand out, the largest gain first.
 
     The products of a record are never formed: with coordinates c of all columns side by side, the sum over records is
     cᵀ·diag(w)·c, of which the blocks of candidate pairs are released; the squared norm of a record's products is
-    Σ_{i<j} ‖c_i‖²‖c_j‖² over the candidates, a sum of positive terms.
+    Σ_{i<j} ‖c_i‖²‖c_j‖² over the candidates, a sum of positive terms. `sampling` is the variance of the mean gradient by
+    sampling, per unit of a product's variance.
 
     **Guarantee**: the release is that of `plan.event`, if all arguments but the rows are public or were released before.
     The norm is that of the products before they are rounded; the inflation covers both. The choice is post-processing.
@@ -112,11 +114,13 @@ def screen_pairs(
     blocks = [total[:, spans[i], spans[j]].reshape(plan.outputs, -1) for i, j in plan.candidates]
     flat = np.concatenate(blocks, axis=1) / plan.n_records
     released = clip_norm * noise.release(flat, plan.event.noise_std)
-    return _standing_out(released, clip_norm * plan.event.noise_std, moments, plan)
+    return _standing_out(released, clip_norm * plan.event.noise_std, sampling, moments, plan)
 
 
-def _standing_out(released: Array, std: float, moments: list[Array], plan: ScreeningPlan) -> list[ScreenedPair]:
-    """Compare the energy of every pair with that of noise, smooth products first."""
+def _standing_out(
+    released: Array, std: float, sampling: float, moments: list[Array], plan: ScreeningPlan
+) -> list[ScreenedPair]:
+    """Compare the energy of every pair with that of privacy and sampling noise, smooth products first."""
     found = []
     start = 0
     for i, j in plan.candidates:
@@ -125,9 +129,10 @@ def _standing_out(released: Array, std: float, moments: list[Array], plan: Scree
         weights = variances / variances.max()
         squares = np.square(released[:, start : start + len(variances)])
         start += len(variances)
-        score = float((weights * (squares / std**2 - 1)).sum())
+        noise = std**2 + sampling * variances
+        score = float((weights * (squares / noise - 1)).sum())
         score /= math.sqrt(2 * plan.outputs * float(np.square(weights).sum()))
-        gain = max(float(((squares - std**2) / variances * weights).sum()), 0.0)
+        gain = max(float(((squares - noise) / variances * weights).sum()), 0.0)
         if score > _CLEAR:
             found.append(ScreenedPair((i, j), gain))
     return sorted(found, key=lambda pair: -pair.gain)[: plan.most]
