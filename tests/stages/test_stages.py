@@ -92,7 +92,7 @@ def stage(name: str, relation: Neighbouring, cols: Columns) -> Any:
     theta = np.random.default_rng(1).normal(size=(width, 1))
     if name == "gradient":
         plan = plan_gradients(N, width, 1, 3, mu=0.5, neighbouring=relation, growth=2.0, label="g")
-        frame = np.random.default_rng(2).normal(size=(width, width)) * 10.0 ** np.arange(-8, width - 8)
+        frame = np.tril(np.random.default_rng(2).normal(size=(width, width)) * 10.0 ** np.arange(-8, width - 8))
         return (
             lambda rows, noise: release_gradient(
                 rows, cols, made.features, clipped, theta, frame, plan, 1, clip_norm=0.3, noise=noise

@@ -49,7 +49,6 @@ _MOST_MAIN, _MOST_IN_PAIRS = 400, 320  # features: seconds grow with their cube
 _GROWTH = 2.0
 _SCREEN_CLIP = 0.8
 _MOMENTS_CLIP = 1.2  # of the root mean square length of a row
-_CURVATURE = 0.64  # of p(1 − p) at the prior: a fit makes probabilities surer
 _UNEXPLAINED = 0.5  # share of the target's variance that sampling noise is reckoned with
 _RIDGE = 0.03
 _KEPT = 1e-2  # least variance of a group in the basis of gradients, in units of the first guess
@@ -58,8 +57,8 @@ _KEPT = 1e-2  # least variance of a group in the basis of gradients, in units of
 _SCARCE, _PLENTY = 100.0, 1000.0
 _SCARCE_SHARES = {"features": 0.25, "target": 0.25, "histograms": 0.03, "moments": 0.12, "gradients": 0.35}
 _SHARES = {"features": 0.10, "target": 0.05, "histograms": 0.05, "moments": 0.15, "gradients": 0.65}
-_CLIP, _STEPS = (0.8, 1.3), (8, 16)
-_CLASS_CLIP, _CLASS_STEPS = (0.6, 0.6), (24, 24)
+_CLIP, _STEPS = (0.8, 1.3), (8, 12)
+_CLASS_CLIP, _CLASS_STEPS = (0.6, 0.6), (16, 16)
 # With pairs, what precedes the moments gets a fifth less, and the rest is split so.
 _BEFORE_PAIRS = 0.8
 _PAIR_SHARES = {"moments": 0.10, "gradients": 0.24, "screening": 0.10, "joint moments": 0.10, "joint gradients": 0.30}
@@ -393,7 +392,7 @@ def _prior(shares: Shares, outputs: int) -> tuple[Array, Array]:
     if shares.classes is None:
         return np.zeros(1), np.ones(1)
     found = shares.classes
-    curvatures = _CURVATURE * found * (1 - found)
+    curvatures = found * (1 - found)
     if outputs == 1:
         return np.log(found[1:] / found[:1]), curvatures[1:]
     return np.log(found) - np.log(found).mean(), curvatures

@@ -6,7 +6,6 @@ Post-processing of released shares: centring and second moments within a column 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -21,7 +20,6 @@ __all__ = ["CurveBasis", "Kind", "Pairs"]
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
 
-_SLOW = 99
 _WINSORISED = 3.0  # recipe D: the linear part is flat beyond three scales
 
 
@@ -33,7 +31,6 @@ class Kind(IntEnum):
     BEND = 2
     LEVEL = 3
     PAIR = 4
-    WIGGLE = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +110,8 @@ class CurveBasis:
                 group += [len(kinds)] * table.shape[1]
                 kinds.append(Kind.LEVEL)
             else:
-                slow = min(self.n_cosines, _SLOW)
-                group += [len(kinds)] + [len(kinds) + 1] * slow + [len(kinds) + 2] * (self.n_cosines - slow)
-                kinds += [Kind.SLOPE, Kind.BEND, Kind.WIGGLE]
+                group += [len(kinds)] + [len(kinds) + 1] * self.n_cosines
+                kinds += [Kind.SLOPE, Kind.BEND]
         for q in range(len(self.pairs.chosen)):
             at = self.term(1 + self.columns.n_columns + q)
             group += [len(kinds)] * (at.stop - at.start)
@@ -176,7 +172,3 @@ def _moments(table: Array, share: Array) -> Array:
     rows = table[: len(share)]
     return np.asarray(rows.T @ (rows * share[:, None]))
 
-
-def terms(basis: CurveBasis) -> Sequence[slice]:
-    """All terms in order."""
-    return [basis.term(i) for i in range(len(basis.edges) - 1)]
