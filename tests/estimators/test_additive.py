@@ -38,7 +38,9 @@ CLASSES = np.digitize(Y, np.quantile(Y, [0.3, 0.7]))
 # ---- privacy
 
 
-def replayed(kind: Any, relation: str, on_invalid: str, *, pairs: int, n: int = 60, epsilon: float = 40.0, **options: Any) -> Any:
+def replayed(
+    kind: Any, relation: str, on_invalid: str, *, pairs: int, n: int = 60, epsilon: float = 40.0, **options: Any
+) -> Any:
     """Large budgets, so that every stage runs on a small table: curves, pairs and all."""
 
     def create() -> Any:

@@ -112,9 +112,7 @@ def stage(name: str, relation: Neighbouring, cols: Columns) -> Any:
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("impute", [False, True])
 @pytest.mark.parametrize("name", ["histograms", "moments", "gradient", "screening"])
-def test_one_record_moves_a_release_by_at_most_its_sensitivity(
-    name: str, impute: bool, relation: Neighbouring
-) -> None:
+def test_one_record_moves_a_release_by_at_most_its_sensitivity(name: str, impute: bool, relation: Neighbouring) -> None:
     run, event = stage(name, relation, columns(impute=impute))
     X, y = table()
     largest = 0.0

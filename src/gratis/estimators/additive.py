@@ -400,7 +400,9 @@ def _forecast(stages: AdditivePlan, budget: Budget) -> Prediction:
             "between half a coefficient a column and all of them can be learnt",
             "what the releases before the gradients cost is not in it",
         ),
-        details={"unit": "½·variance of the target" if stages.n_classes is None else "nats, for log-odds of variance 1"},
+        details={
+            "unit": "½·variance of the target" if stages.n_classes is None else "nats, for log-odds of variance 1"
+        },
     )
 
 

@@ -86,7 +86,9 @@ def save_model(path: str | os.PathLike[str], estimator: Any, context: Mapping[st
         raise GratisError("the certificate belongs to another model: the released arrays were changed after training")
     members = {f"arrays/{name}.npy": _npy(array) for name, array in arrays.items()}
     members["certificate.json"] = _json(certificate.to_json())
-    parameters = {key: value for key, value in estimator.get_params(deep=False).items() if key not in _NOT_KEPT | _OF_THE_MODEL}
+    parameters = {
+        key: value for key, value in estimator.get_params(deep=False).items() if key not in _NOT_KEPT | _OF_THE_MODEL
+    }
     head = {
         "format": FORMAT,
         "estimator": kind,
@@ -146,7 +148,9 @@ def _read(file: zipfile.ZipFile, n_bytes: int) -> SavedModel:
     kind, sums, facts, parameters = (head[key] for key in ("estimator", "sha256", "facts", "parameters"))
     if head["format"] not in (FORMAT, _FIRST_FORMAT) or set(sizes) != {"model.json", *sums}:
         raise GratisError("its format or its list of contents is unknown")
-    if set(parameters) & (_NOT_KEPT | _OF_THE_MODEL) or any(isinstance(value, (dict, list)) for value in parameters.values()):
+    if set(parameters) & (_NOT_KEPT | _OF_THE_MODEL) or any(
+        isinstance(value, (dict, list)) for value in parameters.values()
+    ):
         raise GratisError("it holds parameters that are never saved")
     estimator = _ESTIMATORS[kind](**parameters)
     estimator.n_features_in_ = check_count("the number of columns", head["n_features_in"])

@@ -25,31 +25,34 @@ def draw_shapes(shapes: Shapes, terms: int, *, classes: Sequence[str] | None = N
     curves = [term for term in chosen if isinstance(term, Curve)]
     surfaces = [term for term in chosen if isinstance(term, Surface)]
     columns = min(4, max(len(curves), len(surfaces), 1))
-    rows = -(-len(curves) // columns), -(-len(surfaces) // columns)
-    figure = Figure(figsize=(3.1 * columns, 2.45 * rows[0] + 2.75 * rows[1] + 0.4), layout="constrained", dpi=110)
-    figure.get_layout_engine().set(w_pad=0.06, h_pad=0.08, hspace=0.04, wspace=0.04)
-    grid = figure.add_gridspec(sum(rows), columns, height_ratios=[1.0] * rows[0] + [1.12] * rows[1])
-    limits = _limits(curves)
+    heights = [2.3 * -(-len(curves) // columns), 2.55 * -(-len(surfaces) // columns)]
+    figure = Figure(figsize=(3.0 * columns, sum(heights) + 0.4), layout="constrained", dpi=110)
+    parts = [height for height in heights if height]
+    panels = list(np.atleast_1d(figure.subfigures(len(parts), 1, height_ratios=parts))) if parts else []
     several = any(curve.effect.ndim == 2 for curve in curves)
-    for place, curve in enumerate(curves):
-        axes = figure.add_subplot(grid[place // columns, place % columns])
-        _draw_curve(axes, curve, limits, first=place % columns == 0)
-    largest = max((float(np.abs(_one(surface)).max()) for surface in surfaces), default=1.0)
-    norm = TwoSlopeNorm(0.0, -max(largest, 1e-12), max(largest, 1e-12))
-    drawn = []
-    for place, surface in enumerate(surfaces):
-        axes = figure.add_subplot(grid[rows[0] + place // columns, place % columns])
-        drawn.append((axes, _draw_surface(axes, surface, norm)))
-    if drawn:
-        bar = figure.colorbar(drawn[0][1], ax=[axes for axes, _ in drawn], shrink=0.85, aspect=30, pad=0.015)
+    limits = _limits(curves)
+    if curves:
+        panel = panels.pop(0)
+        grid = panel.add_gridspec(-(-len(curves) // columns), columns)
+        for place, curve in enumerate(curves):
+            axes = panel.add_subplot(grid[place // columns, place % columns])
+            _draw_curve(axes, curve, limits, first=place % columns == 0)
+        if several and classes:
+            lines = panel.axes[0].get_lines()[1:]
+            panel.legend(
+                lines, list(classes)[: len(lines)], loc="outside lower center", ncols=min(len(lines), 8), frameon=False,
+                fontsize=8,
+            )  # fmt: skip
+    if surfaces:
+        panel = panels.pop(0)
+        grid = panel.add_gridspec(-(-len(surfaces) // columns), columns)
+        largest = max(max(float(np.abs(_one(surface)).max()) for surface in surfaces), 1e-12)
+        norm = TwoSlopeNorm(0.0, -largest, largest)
+        for place, surface in enumerate(surfaces):
+            mesh = _draw_surface(panel.add_subplot(grid[place // columns, place % columns]), surface, norm)
+        bar = panel.colorbar(mesh, ax=panel.axes, shrink=0.9, aspect=30, pad=0.015)
         bar.outline.set_visible(False)
         bar.ax.tick_params(labelsize=7, colors=_SOFT, length=2)
-    if several and classes and curves:
-        lines = figure.axes[0].get_lines()[1:]
-        figure.legend(
-            lines, list(classes)[: len(lines)], loc="outside lower center", ncols=min(len(lines), 8), frameon=False,
-            fontsize=8,
-        )  # fmt: skip
     unit = "effect on the prediction" if classes is None else "effect on the log-odds" if not several else "scores"
     figure.suptitle(f"{unit}, with bands of two deviations; most important terms first", fontsize=9, color=_SOFT)
     return figure
@@ -71,8 +74,9 @@ def _draw_curve(axes: Any, curve: Curve, limits: tuple[float, float], *, first: 
     effect, low, high = (np.atleast_2d(part.T) for part in (curve.effect, curve.low, curve.high))
     axes.axhline(0.0, color=_LINE, lw=0.8, zorder=0)
     for k, colour in zip(range(len(effect)), _cycled(len(effect)), strict=True):
-        if curve.categorical and len(curve.grid) <= _MOST_LEVELS:
-            shift = 0.0 if len(effect) == 1 else 0.6 * (k / (len(effect) - 1) - 0.5)
+        if curve.discrete and (len(curve.grid) <= _MOST_LEVELS or not curve.categorical):
+            gap = float(np.diff(curve.grid).min()) if len(curve.grid) > 1 else 1.0
+            shift = 0.0 if len(effect) == 1 else 0.6 * gap * (k / (len(effect) - 1) - 0.5)
             axes.vlines(curve.grid + shift, low[k], high[k], color=colour, lw=5, alpha=0.28)
             axes.plot(curve.grid + shift, effect[k], "o", color=colour, ms=3.5)
         elif curve.categorical:
@@ -114,6 +118,7 @@ def _one(surface: Surface) -> Any:
 def _plain(axes: Any, title: str) -> None:
     axes.set_title(title, fontsize=9, color=_INK, loc="left", pad=4)
     axes.tick_params(labelsize=7, colors=_SOFT, length=2)
+    axes.locator_params(axis="x", nbins=5)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):

@@ -26,7 +26,7 @@ _TAIL = 0.003  # of a column's released shares, left out on either side of its c
 class Curve:
     """Effect of one column on the prediction (number), or on the log-odds or scores (classes), centred.
 
-    `grid`: values of the column, or its levels; `effect`, `low`, `high`: (grid,) or (grid, classes), the band being two
+    `grid`: values of the column, or its levels (`discrete`: the few values that nearly all records have); `effect`, `low`, `high`: (grid,) or (grid, classes), the band being two
     posterior deviations; `share`: released share of records at each value.
     """
 
@@ -39,10 +39,7 @@ class Curve:
     high: Array
     share: Array
     importance: float
-
-    def describe(self) -> str:
-        """One line of text."""
-        return f"{self.name}: importance {self.importance:.3g}"
+    discrete: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +97,8 @@ def _curve(model: ReleasedAdditive, column: int, name: str, unit: float) -> Curv
     importance = float(np.sqrt(share @ np.square(effect - share @ effect)).max())
     shown = [_flat(part[kept]) for part in (effect, effect - band, effect + band)]
     categorical = column in model.basis.columns.levels
-    return Curve(name, column, categorical, grid[kept], shown[0], shown[1], shown[2], share[kept], importance)
+    discrete = categorical or _is_discrete(share)
+    return Curve(name, column, categorical, grid[kept], shown[0], shown[1], shown[2], share[kept], importance, discrete)
 
 
 def _surface(model: ReleasedAdditive, index: int, names: Sequence[str], unit: float) -> Surface:
@@ -126,9 +124,24 @@ def _grid(model: ReleasedAdditive, column: int) -> tuple[Array, NDArray[np.int64
     below = np.cumsum(share) - share / 2
     # Beyond the released window nothing can lie, and where hardly anything lies the curve is a guess.
     reach = scaler.window[column] / scaler.scale[column]
-    shown = (np.abs(MIDDLES) <= reach + (MIDDLES[1] - MIDDLES[0])) & (below > _TAIL) & (below < 1 - _TAIL)
+    if _is_discrete(share):
+        shown = _alone(share)
+    else:
+        shown = (np.abs(MIDDLES) <= reach + (MIDDLES[1] - MIDDLES[0])) & (below > _TAIL) & (below < 1 - _TAIL)
     grid = scaler.centre[column] + scaler.scale[column] * MIDDLES
     return grid, np.flatnonzero(shown), share
+
+
+def _alone(share: Array) -> NDArray[np.bool_]:
+    """Places with a share of their own: both neighbours have less than a tenth of it."""
+    beside = np.maximum(np.append(share[1:], 0.0), np.append(0.0, share[:-1]))
+    return (share > 0.01) & (beside < 0.1 * share)
+
+
+def _is_discrete(share: Array) -> bool:
+    """Whether two or more separate values have nearly all records."""
+    alone = _alone(share)
+    return bool(alone.sum() > 1 and share[alone].sum() > 0.85)
 
 
 def _flat(values: Array) -> Array:

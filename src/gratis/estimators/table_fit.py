@@ -219,7 +219,9 @@ def plan_table_fit(
     n_classes = None if column.levels is None else len(column.levels)
     single_pass = "linear" if n_classes is None else "logistic"
     if streamed and model not in ("auto", single_pass, "additive"):
-        raise GratisError(f"only {single_pass} and additive can be trained on a file larger than memory; raise --memory")
+        raise GratisError(
+            f"only {single_pass} and additive can be trained on a file larger than memory; raise --memory"
+        )
     options = dict(options or {})
     choice = None
     if model == "auto" and not streamed:
@@ -233,8 +235,13 @@ def plan_table_fit(
         prediction = choice.predictions[chosen]
     elif not not_predicted(chosen, task, options):
         prediction = predict_quality(
-            chosen, rows.n_rows, rows.n_features, budget, n_classes=n_classes,
-            one_pass=streamed and chosen != "additive", options=options,
+            chosen,
+            rows.n_rows,
+            rows.n_features,
+            budget,
+            n_classes=n_classes,
+            one_pass=streamed and chosen != "additive",
+            options=options,
         )
     return TableJob(
         table=table, schema=full, target=column, task=task, budget=budget, n_rows=n_rows, held_out=held_out,

@@ -28,7 +28,13 @@ from gratis.specs.events import Composition, Event
 from gratis.specs.neighbouring import Neighbouring
 from gratis.stages.block_shrinkage import cleaned_moments, combined, pair_moments
 from gratis.stages.clipped_gradients import GradientsPlan, Residuals, plan_gradients, release_gradient
-from gratis.stages.column_histograms import HistogramPlan, Shares, normal_shares, plan_column_histograms, release_column_histograms
+from gratis.stages.column_histograms import (
+    HistogramPlan,
+    Shares,
+    normal_shares,
+    plan_column_histograms,
+    release_column_histograms,
+)
 from gratis.stages.columns import Columns
 from gratis.stages.curve_basis import CurveBasis, Pairs
 from gratis.stages.feature_moments import MomentsPlan, plan_feature_moments, release_feature_moments
@@ -201,7 +207,14 @@ def plan_additive(
             n, width, mu=mus["moments"], neighbouring=neighbouring, label="moments of main effects"
         ),
         main=plan_gradients(
-            n, width, outputs, steps, mu=mus["gradients"], neighbouring=neighbouring, growth=_GROWTH, label="main effects"
+            n,
+            width,
+            outputs,
+            steps,
+            mu=mus["gradients"],
+            neighbouring=neighbouring,
+            growth=_GROWTH,
+            label="main effects",
         ),
         main_mu=mus["gradients"],
         clip=clip,
@@ -270,9 +283,7 @@ class _Run:
     def _target(self) -> Standardiser:
         if self.plan.target is None:
             return Standardiser.identity(1)
-        return release_location_scale(
-            lambda: (y[:, None] for _, y in self.rows()), self.plan.target, noise=self.noise
-        )
+        return release_location_scale(lambda: (y[:, None] for _, y in self.rows()), self.plan.target, noise=self.noise)
 
     def _features(self) -> Standardiser:
         """The map of all columns: the identity on those with levels."""
@@ -418,7 +429,9 @@ def _ridge(unknown: float) -> float:
     return _RIDGE * unknown + 1e-4
 
 
-def _joint_moments(basis: CurveBasis, first: Array, first_std: float, second: Array, second_std: float) -> tuple[Array, float]:
+def _joint_moments(
+    basis: CurveBasis, first: Array, first_std: float, second: Array, second_std: float
+) -> tuple[Array, float]:
     """Second moments of main effects from both releases, those of pairs from the second."""
     main = len(first)
     noisy, std = second.copy(), np.full_like(second, second_std)

@@ -171,4 +171,3 @@ def _with_missing(table: Array) -> Array:
 def _moments(table: Array, share: Array) -> Array:
     rows = table[: len(share)]
     return np.asarray(rows.T @ (rows * share[:, None]))
-

@@ -44,9 +44,7 @@ def plan_feature_moments(
     # A row of norm 1 + s has an outer product of norm (1 + s)²: twice the columns cover the square.
     inflation = rounding_inflation(n_records, 2 * width + 16, sensitivity=factor)
     sensitivity = factor * inflation / n_records
-    event = GaussianRelease(
-        sensitivity=sensitivity, noise_std=sensitivity / mu, neighbouring=neighbouring, label=label
-    )
+    event = GaussianRelease(sensitivity=sensitivity, noise_std=sensitivity / mu, neighbouring=neighbouring, label=label)
     return MomentsPlan(n_records=n_records, width=width, event=event)
 
 
