@@ -58,6 +58,10 @@ ESTIMATORS: dict[str, tuple[str, dict[str, Any], tuple[Any, ...] | None, bool]] 
     "linear": ("DPLinearRegression", {}, None, False),
     "linear, one pass": ("DPLinearRegression", {"algorithm": "one-pass"}, None, False),
     "linear, one pass, streamed": ("DPLinearRegression", {"algorithm": "one-pass"}, None, False),
+    "additive, regression": ("DPAdditiveRegressor", {}, None, False),
+    "additive, monotone": ("DPAdditiveRegressor", {"monotone": {1: "increasing"}}, None, False),
+    "additive, classes": ("DPAdditiveClassifier", {}, NUMBERS, False),
+    "additive, texts": ("DPAdditiveClassifier", {}, TEXTS, False),
     "logistic": ("DPLogisticRegression", {}, NUMBERS, False),
     "logistic, texts": ("DPLogisticRegression", {}, TEXTS, False),
     "logistic, one pass": ("DPLogisticRegression", {"algorithm": "one-pass"}, NUMBERS, False),
@@ -101,7 +105,8 @@ class Cell:
 
 def cells() -> Iterator[Cell]:
     for name, relation in itertools.product(ESTIMATORS, RELATIONS):
-        for preprocessing, on_invalid in itertools.product(PREPROCESSING, ON_INVALID):
+        additive = name.startswith("additive")  # always finds its own scales
+        for preprocessing, on_invalid in itertools.product(("-",) if additive else PREPROCESSING, ON_INVALID):
             yield Cell(name, relation, preprocessing, on_invalid)
     for name, on_invalid in itertools.product(("logistic", "random features, classes", "network"), ON_INVALID):
         yield Cell(name, "replace-one", "private", on_invalid, declared=False)
@@ -197,9 +202,11 @@ def prepared(cell: Cell, seeds: Iterator[int]) -> tuple[Callable[[Any], Any], Ho
 
     name, options, classes, _ = ESTIMATORS[cell.estimator]
     settings = dict(options) | {
-        "epsilon": EPSILON, "delta": DELTA, "neighbouring": cell.relation, "preprocessing": cell.preprocessing,
-        "on_invalid": cell.on_invalid, "insecure_reproducible": True,
+        "epsilon": EPSILON, "delta": DELTA, "neighbouring": cell.relation, "on_invalid": cell.on_invalid,
+        "insecure_reproducible": True,
     }  # fmt: skip
+    if cell.preprocessing != "-":
+        settings["preprocessing"] = cell.preprocessing
     if cell.preprocessing == "public":
         settings["public"] = PublicScales([0.0] * d, [1.0] * d, target_mean=0.0, target_scale=1.0)
     if classes is not None and cell.declared:

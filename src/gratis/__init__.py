@@ -15,6 +15,8 @@ _LAZY = {
     "Estimate": "gratis.specs.predictions",
     "GratisError": "gratis.specs.errors",
     "Ledger": "gratis.ledger",
+    "DPAdditiveClassifier": "gratis.estimators",
+    "DPAdditiveRegressor": "gratis.estimators",
     "DPLinearRegression": "gratis.estimators",
     "DPLogisticRegression": "gratis.estimators",
     "DPMLPClassifier": "gratis.estimators",

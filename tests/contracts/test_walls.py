@@ -21,6 +21,8 @@ MAY_IMPORT = {
     "data": BASE,
     "mechanisms": BASE | {"accounting"},
     "training": BASE | {"accounting", "mechanisms"},
+    "stages": BASE | {"accounting", "mechanisms", "models"},
+    "recipes": BASE | {"accounting", "mechanisms", "models", "stages"},
     "simulation": BASE | {"accounting", "mechanisms", "training", "models"},
     "planner": BASE | {"theory", "accounting", "simulation"},
     "ledger": {"specs", "accounting"},
@@ -83,7 +85,7 @@ def test_accounting_and_theory_do_not_see_each_other() -> None:
 
 
 def test_nothing_that_trains_reaches_its_auditor() -> None:
-    for room in ("mechanisms", "training", "estimators", "planner", "ledger"):
+    for room in ("mechanisms", "training", "stages", "recipes", "estimators", "planner", "ledger"):
         assert "audits" not in reachable(room)
 
 

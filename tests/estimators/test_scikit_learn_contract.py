@@ -11,6 +11,8 @@ from typing import Any
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gratis import (
+    DPAdditiveClassifier,
+    DPAdditiveRegressor,
     DPLinearRegression,
     DPLogisticRegression,
     DPMLPClassifier,
@@ -23,6 +25,8 @@ SEEDED: dict[str, Any] = {"epsilon": 8.0, "noise_seed": 7, "insecure_reproducibl
 
 @parametrize_with_checks(
     [
+        DPAdditiveRegressor(**SEEDED),
+        DPAdditiveClassifier(**SEEDED),
         DPLinearRegression(**SEEDED),
         DPLogisticRegression(**SEEDED),
         DPRandomFeaturesRegressor(**SEEDED, n_features=40),

@@ -24,7 +24,7 @@ def fit(
     epsilon: float | None = typer.Option(None, help="Budget."),
     delta: float | None = typer.Option(None, help="Budget; below one over the number of rows."),
     plan_file: Path | None = typer.Option(None, "--plan", help="A plan of `gratis plan MODEL --output`: run that."),
-    model: str = typer.Option("auto", help="auto, linear, logistic, random-features or mlp."),
+    model: str = typer.Option("auto", help="auto, linear, logistic, additive, random-features or mlp."),
     task: str = typer.Option("auto", help="auto (from the target's type), regression or classification."),
     classes: str | None = typer.Option(None, help="Public list of classes, separated by commas."),
     schema: Path | None = typer.Option(None, help="JSON file that says how columns are read; see `gratis schema`."),

@@ -1,5 +1,6 @@
 """Private estimators with scikit-learn's interface."""
 
+from gratis.estimators.additive import DPAdditiveClassifier, DPAdditiveRegressor
 from gratis.estimators.linear import DPLinearRegression
 from gratis.estimators.logistic import DPLogisticRegression
 from gratis.estimators.mlp import DPMLPClassifier
@@ -8,6 +9,8 @@ from gratis.estimators.random_features import DPRandomFeaturesClassifier, DPRand
 from gratis.estimators.scales import PublicScales
 
 __all__ = [
+    "DPAdditiveClassifier",
+    "DPAdditiveRegressor",
     "DPLinearRegression",
     "DPLogisticRegression",
     "DPMLPClassifier",

@@ -45,7 +45,18 @@ def _map(name: str, width: str) -> dict[str, Expected]:
 _CLASSES = {"classes": Expected(("classes",), dtype="labels", values="distinct")}
 _LINEAR = {"parameters": Expected(("columns and one", "outputs")), **_map("features", "columns"), **_map("target", "1")}
 _FEATURES = {"parameters": Expected(("features", "outputs")), **_map("features", "columns")}
+_ADDITIVE = {
+    "coefficients": Expected(("width", "outputs")),
+    "covariances": Expected(("squares", "outputs")),
+    "shares": Expected(("places",), values="positive"),
+    "offset": Expected(("outputs",)),
+    "explained": Expected(("2",)),
+    **_map("features", "columns"),
+    **_map("target", "1"),
+}
 _TABLE: dict[str, dict[str, Expected]] = {
+    "DPAdditiveRegressor": _ADDITIVE,
+    "DPAdditiveClassifier": _CLASSES | _ADDITIVE,
     "DPLinearRegression": _LINEAR,
     "DPLogisticRegression": _CLASSES | _LINEAR,
     "DPRandomFeaturesRegressor": _FEATURES | _map("target", "1"),
@@ -88,7 +99,7 @@ def check_headers(
     if set(headers) != set(expected):
         named = ", ".join(sorted(set(headers) ^ set(expected)))[:100]
         raise GratisError(f"the arrays {named} are missing or unknown")
-    sizes = {"1": 1, "columns": n_columns, "columns and one": n_columns + 1}
+    sizes = {"1": 1, "2": 2, "columns": n_columns, "columns and one": n_columns + 1}
     if n_features is not None:
         sizes["features"] = n_features
     if "classes" in headers:
@@ -98,6 +109,8 @@ def check_headers(
     sizes["outputs"] = sizes.get("classes", 1)
     if kind == "DPLogisticRegression" and sizes["classes"] == 2 and headers["parameters"].shape[1:] == (1,):
         sizes["outputs"] = 1  # one pass trains the log-odds of the second class
+    if kind == "DPAdditiveClassifier" and sizes["classes"] == 2:
+        sizes["outputs"] = 1  # log-odds of the second class
     for name, wanted in expected.items():
         header = headers[name]
         if len(header.shape) == len(wanted.shape):

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from gratis.accounting import calibrate_mu, gdp_epsilon_upper_bound
+from gratis.estimators.additive import DPAdditiveClassifier, DPAdditiveRegressor
 from gratis.estimators.linear import DPLinearRegression
 from gratis.estimators.logistic import DPLogisticRegression
 from gratis.estimators.mlp import DPMLPClassifier
@@ -40,7 +41,11 @@ __all__ = [
     "predict_quality",
 ]
 
-MODELS = {"regression": ("linear", "random-features"), "classification": ("logistic", "random-features", "mlp")}
+MODELS = {
+    "regression": ("linear", "additive", "random-features"),
+    "classification": ("logistic", "additive", "random-features", "mlp"),
+}
+_ON_REQUEST = {"additive"}  # not yet among the candidates of "auto"
 _ACTIVATIONS = ("tanh", "relu", "erf")
 _FEATURES = {"regression": _ACTIVATIONS, "classification": (*_ACTIVATIONS, "scattering")}
 TRUTHS = ("straight", "curved")
@@ -66,6 +71,8 @@ def make_estimator(model: str, task: str, *, epsilon: float, delta: float, **cho
     """Return the (unfitted) estimator of a model's name for a task."""
     kinds: dict[tuple[str, str], Any] = {
         ("linear", "regression"): DPLinearRegression,
+        ("additive", "regression"): DPAdditiveRegressor,
+        ("additive", "classification"): DPAdditiveClassifier,
         ("random-features", "regression"): DPRandomFeaturesRegressor,
         ("logistic", "classification"): DPLogisticRegression,
         ("random-features", "classification"): DPRandomFeaturesClassifier,
@@ -108,7 +115,8 @@ def choose_model(n_records: int, n_features: int, budget: Budget, *, n_classes: 
     Networks are considered where torch is installed.
     """
     task = "regression" if n_classes is None else "classification"
-    names = [name for name in MODELS[task] if name != "mlp" or importlib.util.find_spec("torch")]
+    names = [name for name in MODELS[task] if name not in _ON_REQUEST]
+    names = [name for name in names if name != "mlp" or importlib.util.find_spec("torch")]
     found = {name: predict_quality(name, n_records, n_features, budget, n_classes=n_classes) for name in names}
     scores = np.array([[found[name].details["by_truth"][truth] for truth in TRUTHS] for name in names])
     regret = (scores.max(axis=0) - scores).max(axis=1)

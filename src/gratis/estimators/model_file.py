@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gratis.estimators.additive import DPAdditiveClassifier, DPAdditiveRegressor
 from gratis.estimators.expected_arrays import check_headers, check_values, read_header
 from gratis.estimators.linear import DPLinearRegression
 from gratis.estimators.logistic import DPLogisticRegression
@@ -29,6 +30,7 @@ from gratis.estimators.released_arrays import Arrays, arrays_digest, feature_mea
 from gratis.mechanisms.location_scale import Standardiser
 from gratis.models.random_features import Activation, RandomFeatures
 from gratis.models.scattering import ScatteringFeatures
+from gratis.recipes.released_additive import additive_facts, additive_model
 from gratis.specs.certificates import Certificate, plain
 from gratis.specs.checks import check_count, check_positive
 from gratis.specs.errors import GratisError
@@ -43,12 +45,16 @@ FORMAT = "gratis-model/2"
 _FIRST_FORMAT = "gratis-model/1"  # of version 0.1.0: without the hash of the released arrays
 # Paths of this machine, seeds of noise and objects that are already part of the arrays stay outside.
 _NOT_KEPT = {"ledger", "dataset", "noise_seed", "insecure_reproducible", "public", "classes", "progress"}
+# Mappings of columns, which are part of what the model says of itself.
+_OF_THE_MODEL = {"categorical", "monotone"}
 # What a file unfolds to: arrays are stored as they are, and text rarely shrinks to less than a thirtieth.
 _LARGEST_HEAD, _ALWAYS_ALLOWED, _LARGEST_RATIO = 2**24, 2**28, 64
 
 _ESTIMATORS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
+        DPAdditiveClassifier,
+        DPAdditiveRegressor,
         DPLinearRegression,
         DPLogisticRegression,
         DPRandomFeaturesRegressor,
@@ -80,7 +86,9 @@ def save_model(path: str | os.PathLike[str], estimator: Any, context: Mapping[st
         raise GratisError("the certificate belongs to another model: the released arrays were changed after training")
     members = {f"arrays/{name}.npy": _npy(array) for name, array in arrays.items()}
     members["certificate.json"] = _json(certificate.to_json())
-    parameters = {key: value for key, value in estimator.get_params(deep=False).items() if key not in _NOT_KEPT}
+    parameters = {
+        key: value for key, value in estimator.get_params(deep=False).items() if key not in _NOT_KEPT | _OF_THE_MODEL
+    }
     head = {
         "format": FORMAT,
         "estimator": kind,
@@ -145,7 +153,9 @@ def _read(file: zipfile.ZipFile, n_bytes: int) -> SavedModel:
     kind, sums, facts, parameters = (head[key] for key in ("estimator", "sha256", "facts", "parameters"))
     if head["format"] not in (FORMAT, _FIRST_FORMAT) or set(sizes) != {"model.json", *sums}:
         raise GratisError("its format or its list of contents is unknown")
-    if set(parameters) & _NOT_KEPT or any(isinstance(value, (dict, list)) for value in parameters.values()):
+    if set(parameters) & (_NOT_KEPT | _OF_THE_MODEL) or any(
+        isinstance(value, (dict, list)) for value in parameters.values()
+    ):
         raise GratisError("it holds parameters that are never saved")
     estimator = _ESTIMATORS[kind](**parameters)
     estimator.n_features_in_ = check_count("the number of columns", head["n_features_in"])
@@ -217,6 +227,9 @@ def _check_table(context: Any, estimator: Any) -> None:
 
 def _facts(estimator: Any) -> dict[str, Any]:
     """Return what prediction needs beside the arrays, for JSON."""
+    if hasattr(estimator, "model_"):
+        names = getattr(estimator, "feature_names_in_", None)
+        return additive_facts(estimator.model_) | {"names": None if names is None else [str(name) for name in names]}
     if hasattr(estimator, "fit_"):
         maps = {"features": estimator.fit_.features, "target": estimator.fit_.target}
     else:
@@ -235,6 +248,9 @@ def _facts(estimator: Any) -> dict[str, Any]:
 def _restore(estimator: Any, arrays: Arrays, facts: Mapping[str, Any], feature_map: Any) -> None:
     if "classes" in arrays:
         estimator.classes_ = arrays["classes"]
+    if isinstance(estimator, (DPAdditiveClassifier, DPAdditiveRegressor)):
+        _restore_additive(estimator, arrays, facts)
+        return
     features = _get_map(arrays, "features", facts)
     if isinstance(estimator, (DPLinearRegression, DPLogisticRegression)):
         estimator.fit_ = ReleasedLinear(
@@ -256,6 +272,21 @@ def _restore(estimator: Any, arrays: Arrays, facts: Mapping[str, Any], feature_m
     estimator.feature_map_ = feature_map
     if isinstance(estimator, DPRandomFeaturesRegressor):
         estimator.target_scaler_ = _get_map(arrays, "target", facts)
+
+
+def _restore_additive(estimator: Any, arrays: Arrays, facts: Mapping[str, Any]) -> None:
+    features, target = _get_map(arrays, "features", facts), _get_map(arrays, "target", facts)
+    n_classes = len(arrays["classes"]) if "classes" in arrays else None
+    model = additive_model(arrays, facts, features, target, n_classes)
+    estimator.model_ = model
+    estimator.categorical = dict(model.basis.columns.levels) or None
+    words = {1: "increasing", -1: "decreasing"}
+    estimator.monotone = {column: words[sign] for column, sign in model.directions.items()} or None
+    if facts["names"] is not None:
+        names = np.array(facts["names"], dtype=object)
+        if names.shape != (estimator.n_features_in_,):
+            raise GratisError("its columns have other names than there are columns")
+        estimator.feature_names_in_ = names
 
 
 def _feature_map_facts(feature_map: Any) -> dict[str, Any]:

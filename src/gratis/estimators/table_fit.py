@@ -96,7 +96,9 @@ class TableJob:
         unpredicted = not_predicted(self.model, self.task, self.options)
         if unpredicted:
             sentences.append(unpredicted)
-        if self.streamed:
+        if self.streamed and self.model == "additive":
+            sentences.append("The file is larger than memory: it is read once for each release, in constant memory.")
+        elif self.streamed:
             sentences.append(
                 "The file is larger than memory: one pass in constant memory, which only this model can do."
             )
@@ -271,9 +273,12 @@ def plan_table_fit(
     streamed = _COPIES * 8.0 * rows.n_rows * rows.n_features > memory_bytes
     n_classes = None if column.levels is None else len(column.levels)
     single_pass = "linear" if n_classes is None else "logistic"
-    if streamed and model not in ("auto", single_pass):
-        raise GratisError(f"only {single_pass} can be trained in one pass over a large file; raise --memory")
-    options = dict(options or {}) | ({"algorithm": "one-pass"} if streamed else {})
+    if streamed and model not in ("auto", single_pass, "additive"):
+        raise GratisError(
+            f"only {single_pass} and additive can be trained on a file larger than memory; raise --memory"
+        )
+    passes = streamed and model != "additive"
+    options = dict(options or {}) | ({"algorithm": "one-pass"} if passes else {})
     choice = None
     if model == "auto" and not streamed:
         choice = choose_model(rows.n_rows, rows.n_features, budget, n_classes=n_classes)
@@ -286,7 +291,13 @@ def plan_table_fit(
         prediction = choice.predictions[chosen]
     elif planned is None and not not_predicted(chosen, task, options):
         prediction = predict_quality(
-            chosen, rows.n_rows, rows.n_features, budget, n_classes=n_classes, one_pass=streamed, options=options
+            chosen,
+            rows.n_rows,
+            rows.n_features,
+            budget,
+            n_classes=n_classes,
+            one_pass=streamed and chosen != "additive",
+            options=options,
         )
     facts = Facts(rows=rows.n_rows, columns=rows.n_features, classes=n_classes)
     if planned is not None and (planned.facts != facts or planned.budget != budget):
@@ -357,8 +368,9 @@ def _target(
         if len(set(classes)) < 2:
             raise GratisError("at least two different classes are needed")
         return Column(name=name, kind=Kind.CATEGORICAL, levels=tuple(classes)), "classification", ()
-    if task == "auto" and model not in ("auto", "random-features"):
-        task = "regression" if model in MODELS["regression"] else "classification"
+    offered = [known for known in TASKS if model in MODELS[known]]
+    if task == "auto" and len(offered) == 1:
+        task = offered[0]
     if task == "regression" and not numeric:
         raise GratisError(f"the target {name!r} does not hold numbers, so it cannot be regressed")
     if task == "auto" and (pa.types.is_floating(kind) or pa.types.is_decimal(kind)):

@@ -1,0 +1,282 @@
+"""Private additive models with selected pairs, as scikit-learn estimators that show what they learnt."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from gratis.data.streaming import RowStream
+from gratis.estimators.classification import PrivateClassifier, encoded
+from gratis.estimators.private_fit import PrivateFit, refuse_text
+from gratis.estimators.shapes import Shapes, shapes_of
+from gratis.recipes.additive import Additive, AdditiveRelease
+from gratis.recipes.recipe import left_out
+from gratis.specs.checks import check_count
+from gratis.specs.errors import GratisError
+from gratis.specs.facts import Facts
+
+__all__ = ["DPAdditiveClassifier", "DPAdditiveRegressor"]
+
+Array = NDArray[np.float64]
+
+_DIRECTIONS = {"increasing": 1, "decreasing": -1}
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrivateAdditiveModel(PrivateFit):
+    """Common ground of the two: declared columns, streams, and what the model shows afterwards."""
+
+    categorical: Mapping[Any, int] | None = None
+    pairs: str | bool = "auto"
+    monotone: Mapping[Any, str] | None = None
+
+    def _recipe(self, facts: Facts) -> Additive:
+        if self.preprocessing != "private" or self.public is not None:
+            raise GratisError("an additive model finds the scales of its columns privately: preprocessing='private'")
+        self._descent().refuse("an additive model", *self._descent().given)
+        return Additive(
+            facts, self._budget(), self._levels(facts.columns), self._pairs(),
+            self._directions(facts.columns, facts.classes), self._handling() == "impute",
+        )  # fmt: skip
+
+    def _publish(self, released: AdditiveRelease) -> None:
+        self.model_, self.prediction_ = released.model, released.prediction
+
+    def fit_rows(self, stream: RowStream) -> Self:
+        """Train on a stream (`gratis.data.streaming.open_rows`) in constant memory; it is read once for each release.
+
+        With on_invalid="raise" it is read once more before anything is spent, to see that all values are valid.
+        """
+        classes, assumed = self._stream_classes()
+        self.n_features_in_ = stream.n_features
+        levels, impute = self._levels(stream.n_features), self._handling() == "impute"
+
+        def rows() -> Iterator[tuple[Array, Array]]:
+            for X, y in stream.batches():
+                known = _unknown_levels_missing(np.asarray(X, dtype=np.float64), levels)
+                yield left_out(known, y if classes is None else encoded(y, classes), impute=impute)
+
+        if self._handling() == "raise":
+            stream.validate()
+            if not all(np.isfinite(y).all() for _, y in rows()):
+                raise GratisError("the rows hold levels or labels outside the declared ones; nothing was spent")
+        facts = Facts(rows=stream.n_rows, columns=stream.n_features, classes=None if classes is None else len(classes))
+        recipe = self._recipe(facts)
+        plan = recipe.plan
+        release = self._release(plan, recipe, assumptions=assumed)
+        with release, np.errstate(all="ignore"):
+            released = recipe.run_rows(rows, noise=release.noise)
+        self._keep(plan, released, classes, release)
+        return self
+
+    @abstractmethod
+    def _stream_classes(self) -> tuple[NDArray[Any] | None, tuple[str, ...]]:
+        """The classes that a stream must know beforehand; None for a regression."""
+
+    def _pairs(self) -> bool:
+        if self.pairs not in ("auto", False):
+            raise GratisError(f"pairs must be 'auto' or False, got {self.pairs!r}")
+        return self.pairs == "auto"
+
+    def _column(self, key: Any, n_columns: int) -> int:
+        """The position of a column that is given by position or by name."""
+        names = list(getattr(self, "feature_names_in_", ()))
+        if isinstance(key, str):
+            if key not in names:
+                raise GratisError(f"there is no column {key!r}" + ("" if names else ": X has no names of columns"))
+            return names.index(key)
+        position = check_count("a column's position", key, minimum=0)
+        if position >= n_columns:
+            raise GratisError(f"there is no column {position}: X has {n_columns} columns")
+        return position
+
+    def _levels(self, n_columns: int) -> dict[int, int]:
+        found = dict(self.categorical or {})
+        return {
+            self._column(key, n_columns): check_count("the number of levels", count, minimum=2)
+            for key, count in sorted(found.items(), key=lambda item: str(item[0]))
+        }
+
+    def _directions(self, n_columns: int, n_classes: int | None) -> dict[int, int]:
+        found = dict(self.monotone or {})
+        if found and n_classes is not None and n_classes > 2:
+            raise GratisError("monotone curves need a number or two classes as the target")
+        levels = self._levels(n_columns)
+        directions = {}
+        for key, word in found.items():
+            if word not in _DIRECTIONS:
+                raise GratisError(f"monotone must say 'increasing' or 'decreasing', got {word!r}")
+            column = self._column(key, n_columns)
+            if column in levels:
+                raise GratisError("a categorical column has no order in which it could be monotone")
+            directions[column] = _DIRECTIONS[word]
+        return directions
+
+    def _declared(self, rows: Array) -> Array:
+        """Rows in which levels outside the declared ones are missing; with on_invalid="raise" they are refused."""
+        known = _unknown_levels_missing(rows, self._levels(rows.shape[1]))
+        if self._handling() == "raise" and not np.isfinite(known).all():
+            raise GratisError("X holds levels outside the declared ones (whole numbers from 0); nothing was spent")
+        return known
+
+    @property
+    def _names(self) -> list[str]:
+        return [str(name) for name in getattr(self, "feature_names_in_", range(self.n_features_in_))]
+
+    @property
+    def shapes_(self) -> Shapes:
+        """The curves and surfaces with their bands, in the units of the table."""
+        check_is_fitted(self, "model_")
+        return shapes_of(self.model_, self._names)
+
+    @property
+    def term_importances_(self) -> dict[str, float]:
+        """Deviation of every term's effect over the released distribution of its columns, the largest first."""
+        return self.shapes_.importances
+
+    def plot_shapes(self, terms: int | None = None) -> Any:
+        """Draw the most important terms (all by default) and return the matplotlib figure. No row is in the picture."""
+        from gratis.estimators.shape_pictures import draw_shapes
+
+        shapes = self.shapes_
+        classes = None if not hasattr(self, "classes_") else [str(label) for label in self.classes_]
+        return draw_shapes(shapes, len(shapes) if terms is None else check_count("terms", terms), classes=classes)
+
+    def explain(self, row: ArrayLike) -> dict[str, Any]:
+        """Return what every term adds to the prediction of one row; the values sum to `_explained_total(row)`.
+
+        That is the prediction (regression), the log-odds (two classes) or the scores (several, one entry a class).
+        "constant" is the prediction where every term is 0.
+        """
+        rows = self._readable(np.asarray(row).reshape(1, -1) if np.ndim(row) == 1 else row)
+        if len(rows) != 1:
+            raise GratisError(f"explain takes one row, got {len(rows)}")
+        model, unit = self.model_, float(self.model_.target.scale[0])
+        parts = unit * model.contributions(rows)[0]
+        constant = unit * model.constant + float(model.target.centre[0])
+        found = {"constant": constant, **dict(zip([term.name for term in self.shapes_], parts, strict=True))}
+        beyond = self._totals(rows)[0] - constant - parts.sum(axis=0)
+        if model.n_classes is None:
+            found["limit of the target"] = beyond
+        return {name: float(value[0]) if model.outputs == 1 else value for name, value in found.items()}
+
+    def _readable(self, X: Any) -> Array:
+        check_is_fitted(self, "model_")
+        refuse_text(X=X)
+        impute = self.model_.basis.columns.features.impute
+        rows = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=not impute)
+        return _unknown_levels_missing(rows, self.model_.basis.columns.levels)
+
+    def _totals(self, rows: Array) -> Array:
+        """Scores in the units of the target; numbers stay inside its released window."""
+        model = self.model_
+        scores = model.scores(rows)
+        if model.n_classes is not None:
+            return scores
+        reach = model.target.window / model.target.scale
+        return model.target.inverse(np.clip(scores, -reach, reach))
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DPAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
+    """A generalised additive model with selected pairs under (ε, δ)-differential privacy, without tuning on the data.
+
+    Prediction = constant + Σ curve(column) + Σ surface(pair of columns). **Guarantee**: everything that is kept after
+    `fit` is a function of Gaussian releases that together are (ε, δ)-DP under `neighbouring`; the unit is one row and
+    the number of rows is public. Which pairs were chosen, and how smooth every curve is, follows from the releases.
+    Not covered: predictions at private inputs, and (with on_invalid="raise") the answer whether all values were valid.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The budget.
+    neighbouring : "replace-one" or "zero-out"
+    categorical : mapping, optional
+        Columns (position or name) whose values are levels 0 … k − 1, with their k; public.
+    pairs : "auto" or False
+        "auto" looks for pairs where records allow it (a public rule); False never does.
+    monotone : mapping, optional
+        Columns (position or name) whose curve must be "increasing" or "decreasing": the released curve is projected.
+        Such columns take no part in pairs.
+    on_invalid : "raise", "zero" or "impute"
+        Whether invalid values (non-finite, a level outside the declared ones) are refused before anything is spent
+        (this answer is not private), or their rows contribute nothing, or an invalid feature counts as the centre of
+        its column (a level: as the average); a row without a target then contributes nothing.
+    ledger, dataset : str, optional
+        A ledger file, and the name of this data set's budget in it.
+    noise_seed, insecure_reproducible
+        For tests only: see `gratis.mechanisms.noise`.
+
+    Attributes
+    ----------
+    shapes_, term_importances_ : curves and surfaces with bands, and how much each matters.
+    plan_, prediction_, certificate_ : what was planned, predicted and proved.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(8000, 3))
+    >>> y = np.sin(2 * X[:, 0]) + np.abs(X[:, 1]) + 0.3 * rng.normal(size=8000)
+    >>> model = DPAdditiveRegressor(epsilon=2.0, delta=1e-5).fit(X, y)
+    >>> bool(model.score(X, y) > 0.7), model.certificate_.guarantee["epsilon"] <= 2.0
+    (True, True)
+    """
+
+    def _stream_classes(self) -> tuple[None, tuple[str, ...]]:
+        return None, ()
+
+    def predict(self, X: ArrayLike) -> Array:
+        """Predict the target for rows of X."""
+        return self._totals(self._readable(X))[:, 0]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = self.noise_seed is None  # fresh noise in every fit
+        tags.regressor_tags.poor_score = True  # on the few rows of scikit-learn's checks nothing can be learned
+        return tags
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DPAdditiveClassifier(PrivateClassifier, PrivateAdditiveModel):
+    """As `DPAdditiveRegressor`, for classes: curves add up to log-odds (two classes) or one score a class (softmax).
+
+    Softmax, not one against the rest: a record then has one gradient of bounded norm for all classes together, where
+    K separate models would share the budget, √K times the noise each. The model starts at the released shares of the
+    classes, so that rare ones need no learning to be rare.
+
+    Parameters: those of `DPAdditiveRegressor` (monotone for two classes only), and
+
+    classes : array, optional
+        All classes that may occur, public; left out, those that occur are assumed to be no secret.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(8000, 3))
+    >>> y = np.where(np.abs(X[:, 0]) + 0.3 * rng.normal(size=8000) > 1, "far", "near")
+    >>> model = DPAdditiveClassifier(epsilon=2.0, delta=1e-5, classes=["far", "near"]).fit(X, y)
+    >>> bool(model.score(X, y) > 0.75)
+    True
+    """
+
+    classes: ArrayLike | None = None
+
+    def _stream_classes(self) -> tuple[NDArray[Any], tuple[str, ...]]:
+        return self._read_classes(None)
+
+    def _class_scores(self, X: ArrayLike) -> Array:
+        return self._totals(self._readable(X))
+
+
+def _unknown_levels_missing(rows: Array, levels: Mapping[int, int]) -> Array:
+    """Rows in which a declared level is a whole number below its count, and NaN otherwise."""
+    if not levels:
+        return rows
+    found = np.array(rows)
+    for j, count in levels.items():
+        valid = (rows[:, j] >= 0) & (rows[:, j] < count) & (rows[:, j] == np.floor(rows[:, j]))
+        found[~valid, j] = np.nan
+    return found

@@ -1,0 +1,184 @@
+"""What all released gradients together say about the coefficients: a Gaussian posterior with learnt variances.
+
+Every gradient g_t at θ_t is, up to noise, H(θ* − θ_t); so b_t = g_t + Hθ_t = Hθ* + noise, and the released history is
+one Gaussian regression. Smoothness and relevance of every curve are variances that it estimates (empirical Bayes).
+All of it is post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack, solve_triangular
+
+__all__ = ["GradientHistory", "Posterior", "Preconditioner", "precondition"]
+
+Array = NDArray[np.float64]
+Groups = NDArray[np.int64]
+
+_FLOOR, _CEILING = 1e-9, 10.0  # of variances, for targets of variance 1
+_PSEUDO_COEFFICIENTS = 10.0  # recipe D: how strongly a group's variance is drawn to that of its kind
+
+
+@dataclass(frozen=True, slots=True)
+class Preconditioner:
+    """M = root·rootᵀ and its inverse; z = inverse_root·φ. `effective_dimension`: tr(M⁻¹H), at least 1."""
+
+    root: Array
+    inverse_root: Array
+    inverse: Array
+    effective_dimension: float
+
+
+def precondition(
+    moments: Array, ridge: float, variances: Array, *, noise_unit: float, sampling: float, curvature: float
+) -> Preconditioner:
+    """Return the basis of M = H + ridge + s²/(curvature·variances): noise only where signal can be.
+
+    s² is what one gradient does not know: sampling noise, and privacy noise of (`noise_unit`)² a unit of effective
+    dimension, which depends on M itself (three rounds).
+    """
+    square = sampling + 5 * noise_unit**2
+    for _ in range(3):
+        root = _cholesky(moments + np.diag(ridge + square / (curvature * variances)))
+        inverse = _inverse(root)
+        dimension = max(1.0, float(np.einsum("ij,ij->", inverse, moments)))
+        square = sampling + noise_unit**2 * dimension
+    inverse_root = solve_triangular(root, np.eye(len(root)), lower=True)
+    return Preconditioner(root, inverse_root, inverse, dimension)
+
+
+@dataclass(frozen=True, slots=True)
+class Posterior:
+    """Mean of one output's coefficients, and the variance of every group."""
+
+    mean: Array
+    variances: Array
+
+
+@dataclass(slots=True)
+class _Frame:
+    """Sums over the gradients that were released in one basis."""
+
+    inverse: Array
+    precision: float
+    positions: Array
+
+
+class GradientHistory:
+    """All released gradients, from which the posterior follows for any second moments and ridge.
+
+    Gradients in the same basis are summed up; the precision is shared by all outputs.
+    """
+
+    def __init__(self, width: int, outputs: int) -> None:
+        self._precision = np.zeros((width, width))
+        self._gradients = np.zeros((width, outputs))
+        self._frames: list[_Frame] = []
+
+    def widened(self, width: int) -> GradientHistory:
+        """The same history for more features, about which it says nothing."""
+        more = width - len(self._precision)
+        found = GradientHistory(width, self._gradients.shape[1])
+        found._precision = np.pad(self._precision, (0, more))
+        found._gradients = np.pad(self._gradients, ((0, more), (0, 0)))
+        found._frames = [
+            _Frame(np.pad(frame.inverse, (0, more)), frame.precision, np.pad(frame.positions, ((0, more), (0, 0))))
+            for frame in self._frames
+        ]
+        return found
+
+    def add(self, gradient: Array, std: float, basis: Preconditioner, position: Array) -> None:
+        """Add a gradient released in the basis, taken at `position`."""
+        weight = 1 / std**2
+        if not self._frames or self._frames[-1].inverse is not basis.inverse:
+            self._frames.append(_Frame(basis.inverse, 0.0, np.zeros_like(position)))
+        frame = self._frames[-1]
+        frame.precision += weight
+        frame.positions = frame.positions + weight * position
+        self._precision += weight * basis.inverse
+        self._gradients += weight * solve_triangular(basis.root, gradient, lower=True, trans="T")
+
+    def posterior(
+        self,
+        output: int,
+        moments: Array,
+        ridge: float,
+        start: Array,
+        groups: tuple[Groups, Groups],
+        *,
+        curvature: float,
+        sampling: float,
+        rounds: int,
+    ) -> Posterior:
+        """Return the mean under variances that are refined for `rounds` − 1 rounds from `start`."""
+        evidence, pull = self._regression(output, moments, ridge, curvature=curvature, sampling=sampling)
+        return _empirical_bayes(evidence, pull, start, groups, rounds)
+
+    def covariance(self, moments: Array, variances: Array, *, curvature: float, sampling: float) -> Array:
+        """Return the posterior's covariance at given variances of the coefficients."""
+        evidence, _ = self._regression(0, moments, 0.0, curvature=curvature, sampling=sampling)
+        deviations = np.sqrt(variances)
+        inner = _inverse(_cholesky(np.eye(len(evidence)) + deviations[:, None] * evidence * deviations))
+        return np.asarray(deviations[:, None] * inner * deviations)
+
+    def _regression(
+        self, output: int, moments: Array, ridge: float, *, curvature: float, sampling: float
+    ) -> tuple[Array, Array]:
+        """Return A = H(V + sH)⁻¹H and H(V + sH)⁻¹b, with H the curvature at hand and V the noise of b."""
+        width = len(moments)
+        slope = curvature * (moments + ridge * np.eye(width))
+        total = self._gradients[:, output].copy()
+        for frame in self._frames:
+            total += frame.inverse @ (slope @ frame.positions[:, output])
+        jitter = 1e-12 * max(float(np.trace(self._precision)) / width, 1e-300)
+        noise = _inverse(_cholesky(self._precision + jitter * np.eye(width)))
+        root = _cholesky(noise + sampling * slope)
+        half = solve_triangular(root, slope, lower=True)
+        known = solve_triangular(root, noise @ total, lower=True)
+        return half.T @ half, half.T @ known
+
+
+def _empirical_bayes(
+    evidence: Array, pull: Array, start: Array, groups: tuple[Groups, Groups], rounds: int
+) -> Posterior:
+    """θ ~ N(0, variance of its group), with MacKay's update; a group's variance is drawn to that of its kind."""
+    group, kind = groups
+    size = np.bincount(group, minlength=len(kind)).astype(np.float64)
+    variances = start
+    for left in reversed(range(rounds)):
+        each = np.maximum(variances, _FLOOR)[group]
+        deviations = np.sqrt(each)
+        root = _cholesky(np.eye(len(pull)) + deviations[:, None] * evidence * deviations)
+        if left == 0:
+            half = solve_triangular(root, deviations * pull, lower=True)
+            return Posterior(deviations * solve_triangular(root, half, lower=True, trans="T"), variances)
+        inner = _inverse(root)
+        mean = deviations * (inner @ (deviations * pull))
+        energy = np.bincount(group, np.square(mean), minlength=len(kind))
+        unknown = np.bincount(group, each * np.diag(inner), minlength=len(kind))
+        determined = np.clip(size - unknown / np.maximum(variances, _FLOOR), 1e-3, size)
+        of_kind = (np.bincount(kind, energy) + 1e-6) / np.maximum(np.bincount(kind, determined), 1e-3)
+        drawn = _PSEUDO_COEFFICIENTS * np.clip(of_kind, _FLOOR, _CEILING)[kind]
+        variances = (energy + drawn) / (determined + _PSEUDO_COEFFICIENTS)
+    raise AssertionError("rounds must be positive")
+
+
+def _cholesky(matrix: Array) -> Array:
+    """Lower root of a positive matrix; if rounding made it indefinite, of the matrix with a little more ridge."""
+    ridge = 0.0
+    for _ in range(40):
+        root, failed = lapack.dpotrf(matrix + ridge * np.eye(len(matrix)) if ridge else matrix, lower=1, clean=1)
+        if not failed:
+            return np.asarray(root)
+        ridge = max(10 * ridge, 1e-14 * max(float(np.abs(np.diag(matrix)).max()), 1e-300))
+    return np.eye(len(matrix)) * math.sqrt(max(ridge, 1.0))
+
+
+def _inverse(root: Array) -> Array:
+    """Inverse of root·rootᵀ."""
+    lower, _ = lapack.dpotri(root, lower=1)
+    return np.asarray(np.tril(lower) + np.tril(lower, -1).T)
