@@ -22,13 +22,12 @@ MAY_IMPORT = {
     "mechanisms": BASE | {"accounting"},
     "training": BASE | {"accounting", "mechanisms"},
     "stages": BASE | {"accounting", "mechanisms", "models"},
-    "recipes": BASE | {"accounting", "mechanisms", "models", "stages"},
     "simulation": BASE | {"accounting", "mechanisms", "training", "models"},
     "planner": BASE | {"theory", "accounting", "simulation"},
     "ledger": {"specs", "accounting"},
     "audits": BASE | {"accounting", "mechanisms", "training", "models", "recipes", "estimators"},
     "report": {"specs"},
-    "recipes": BASE | {"accounting", "mechanisms", "models", "training", "simulation", "planner", "data"},
+    "recipes": BASE | {"accounting", "mechanisms", "models", "training", "simulation", "planner", "data", "stages"},
 }
 
 

@@ -29,6 +29,8 @@ CASES = [
     ("random-features", None, {"n_features": 100, "preprocessing": "none", "descent": Descent(noise="paper")}),
     ("random-features", 2, {"n_features": 100}),
     ("random-features", 2, {"n_features": 40, "descent": Descent(steps=10, clip_norm=0.5, engine="primal")}),
+    ("additive", None, {}),
+    ("additive", 2, {"pairs": False}),
     ("mlp", 2, {"width": 5, "steps": 3}),
     ("mlp", 2, {"width": 5, "steps": 3, "descent": Descent(clip_norm=0.5)}),
 ]

@@ -15,6 +15,7 @@ __all__ = ["MODELS", "descent_options", "plan_command"]
 MODELS = {
     "linear": "Linear regression.",
     "logistic": "Logistic regression, two or more classes.",
+    "additive": "Additive model with pairs, regression or classification.",
     "random-features": "Random features, regression or classification.",
     "mlp": "A fully connected network.",
 }
