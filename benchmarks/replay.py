@@ -68,6 +68,8 @@ ESTIMATORS: dict[str, tuple[str, dict[str, Any], tuple[Any, ...] | None, bool]] 
     "logistic, one pass, texts": ("DPLogisticRegression", {"algorithm": "one-pass"}, TEXTS, False),
     "logistic, one pass, streamed": ("DPLogisticRegression", {"algorithm": "one-pass"}, NUMBERS, False),
     "random features, regression": ("DPRandomFeaturesRegressor", {"n_features": 16}, None, False),
+    # A clip norm below 1, where a factor divided by it may overflow.
+    "random features, regression, narrow": ("DPRandomFeaturesRegressor", {"n_features": 4}, None, False),
     "random features, regression, wide": ("DPRandomFeaturesRegressor", {"n_features": 80}, None, False),
     "random features, regression, wide, in the primal": ("DPRandomFeaturesRegressor", {"n_features": 80}, None, True),
     "random features, classes": ("DPRandomFeaturesClassifier", {"n_features": 16}, NUMBERS, False),

@@ -2,9 +2,9 @@
 
     python benchmarks/signals.py [RUNS] [SEED]
 
-Every run is a process of its own (forked, so that loading the libraries is not measured a thousand times) with a small
-CSV file, a ledger and real signals: SIGINT, SIGTERM and SIGKILL in turn, at a moment between the
-reservation and the end of an undisturbed run, more often early, where the model is made and saved. A run is a failure if
+Every run is a process of its own (forked, so that loading the libraries is not measured a thousand times) with a
+small CSV file, a ledger and real signals: SIGINT, SIGTERM and SIGKILL in turn, at a moment between the reservation
+and the end of an undisturbed run, more often early, where the model is made and saved. A run is a failure if
 
 - the ledger says committed and no model is there that loads and has the certificate beside it or inside it;
 - the file `model.gratis` is there and does not load;

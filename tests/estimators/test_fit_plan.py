@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gratis import Budget, Descent, plan, read_plan
+from gratis import Budget, Descent, DPRandomFeaturesRegressor, Ledger, load_model, plan, read_plan, save_model
 from gratis.cli.program import run
 from gratis.specs.errors import GratisError
 
@@ -68,6 +68,8 @@ def test_another_plan_is_refused_before_anything_is_spent(tmp_path: Path) -> Non
         {"choices": {"steps": 3}},
         {"choices": {"noise_seed": 3}},
         {"model": "forest"},
+        {"choices": {"on_invalid": "zero"}},
+        {"settings": data["settings"] | {"steps": 65}},
         {"facts": []},
     ]
     for change in changes:
@@ -135,3 +137,24 @@ def test_the_command_line_refuses_in_a_sentence(capsys: pytest.CaptureFixture[st
         captured = capsys.readouterr()
         assert captured.out == ""
         assert len(captured.err.strip().splitlines()) == 1
+
+
+def test_a_model_with_given_settings_is_saved(tmp_path: Path) -> None:
+    made = plan("linear", rows=60, columns=3, budget=BUDGET, descent=Descent(steps=8))
+    fitted = made.run(X, TARGETS[None])
+    save_model(tmp_path / "model.gratis", fitted)
+    loaded = load_model(tmp_path / "model.gratis").estimator
+    assert np.array_equal(loaded.predict(X), fitted.predict(X))
+    assert loaded.certificate_.event == made.event
+
+
+def test_an_engine_that_cannot_run_is_refused_before_the_ledger_is_asked(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "l", {"d": Budget(epsilon=8.0, delta=1e-2)})
+    descent = Descent(engine="dual", steps=5, clip_norm=1.0, learning_rate=1e9)
+    model = DPRandomFeaturesRegressor(
+        epsilon=2.0, delta=1e-3, n_features=50, descent=descent, preprocessing="none", ledger=str(tmp_path / "l"),
+        dataset="d",
+    )  # fmt: skip
+    with pytest.raises(GratisError, match="dual engine cannot run"):
+        model.fit(X, TARGETS[None])
+    assert ledger.status("d").reservations == 0

@@ -45,8 +45,8 @@ CLASSIFIERS = [
     DPRandomFeaturesClassifier(**TWO, n_features=20),
     DPMLPClassifier(**TWO, width=5, steps=3),
 ]
-NO_NUMBERS = [None, float("nan"), float("inf"), "text", b"\xff", 10**400, 1j, [1.0]]
-NO_CLASSES = [None, float("nan"), float("inf"), "c", b"a", 0.5, 1, ["a"]]
+NO_NUMBERS = [None, float("nan"), float("inf"), "text", b"\xff", 10**400, 1j, [1.0, 2.0]]
+NO_CLASSES = [None, float("nan"), float("inf"), "c", b"a", 0.5, 1, ["a", "b"]]
 
 
 def title(model: Any) -> str:
@@ -211,3 +211,26 @@ def test_a_row_that_is_not_counted_adds_nothing_to_the_mean_of_features() -> Non
         counted=counted,  # type: ignore[arg-type]
     )[0]
     np.testing.assert_allclose(found, [0.6, 0.6])
+
+
+@pytest.mark.parametrize("on_invalid", ["zero", "impute"])
+def test_labels_of_several_types_need_declared_classes(on_invalid: str) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.array(["a", None] * 10, dtype=object)
+    with pytest.raises(GratisError, match="several types"):
+        DPLogisticRegression(on_invalid=on_invalid).fit(rng.standard_normal((20, 2)), labels)
+
+
+def test_one_list_of_another_length_does_not_change_how_others_are_read() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((30, 2))
+    labels = [[int(value > 0)] for value in rows[:, 0]]
+
+    def coefficients(last: list[int]) -> np.ndarray:
+        model = DPLogisticRegression(
+            epsilon=50.0, delta=1e-2, classes=[0, 1], on_invalid="zero", noise_seed=1, insecure_reproducible=True
+        )
+        return model.fit(rows, [*labels[:-1], last]).coef_
+
+    # Without the others all coefficients would be noise around 0.
+    assert np.allclose(coefficients([1, 2]), coefficients([7]))

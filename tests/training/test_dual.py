@@ -10,7 +10,7 @@ import pytest
 from gratis.accounting import account
 from gratis.mechanisms.noise import NoiseSource
 from gratis.models.logistic import SoftmaxModel
-from gratis.models.random_features import RandomFeatures, SquaredErrorModel, StoredFeatures
+from gratis.models.random_features import Activation, RandomFeatures, SquaredErrorModel, StoredFeatures
 from gratis.specs.errors import GratisError
 from gratis.specs.neighbouring import Neighbouring
 from gratis.training import row_space
@@ -363,3 +363,31 @@ def test_simulation_refuses_the_noise_source_of_releases() -> None:
             learning_rates=np.ones((1, 1)), clip_norms=np.ones(1), noise_stds=np.ones((1, 1)), n_seeds=1,
             rng=NoiseSource.insecure(0),  # type: ignore[arg-type]
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("clip", [0.5, 2.0])
+def test_a_record_without_features_moves_nothing_whatever_its_target_is(clip: float) -> None:
+    """Its factor is huge and its features are 0: in the primal the quotient by C < 1 was infinite, and 0·∞ wiped out all."""
+    features, X, y, _ = problem()
+    with_zero, targets = X.copy(), y.copy()
+    with_zero[0], targets[0] = 0.0, 8e307
+
+    class Silent:
+        def release(self, values: np.ndarray, std: float) -> np.ndarray:
+            assert np.isfinite(values).all()
+            return values
+
+    def theta(rows: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        return descend_features(
+            features, rows, answers, SquaredErrorModel(), steps=1, clip_norm=clip, learning_rate=1.0, mu=1.0,
+            neighbouring=Neighbouring.REPLACE_ONE, noise=Silent(), engine=Engine.PRIMAL,  # type: ignore[arg-type]
+        ).parameters  # fmt: skip
+
+    assert np.linalg.norm(theta(X, y) - theta(with_zero, targets)) <= 2 * clip / N * (1 + 1e-9)
+    assert np.linalg.norm(theta(X, y)) > 4 * clip / N  # the others are still there
+
+
+def test_grids_that_are_no_power_of_two_are_not_called_exact() -> None:
+    custom = Activation("wide", np.tanh, limit=0.1)
+    assert not RandomFeatures(n_inputs=3, n_features=9, activation=custom).exact_gram
+    assert RandomFeatures(n_inputs=3, n_features=9, activation="relu").exact_gram  # type: ignore[arg-type]

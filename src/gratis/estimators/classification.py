@@ -45,8 +45,7 @@ class PrivateClassifier(ClassifierMixin):
         elif labels is None:
             raise GratisError("a streamed pass must know its classes before it sees them: pass classes=[…]")
         else:
-            check_classification_targets(labels)
-            classes, assumed = np.unique(labels), ("the set of classes that occur is public",)
+            classes, assumed = _occurring(labels), ("the set of classes that occur is public",)
         if len(classes) < 2:
             raise GratisError(f"at least two classes are needed, got {len(classes)} class")
         return classes, assumed
@@ -76,6 +75,16 @@ class PrivateClassifier(ClassifierMixin):
         tags.non_deterministic = self.noise_seed is None  # fresh noise in every fit
         tags.classifier_tags.poor_score = True  # on the few rows of scikit-learn's checks nothing can be learned
         return tags
+
+
+def _occurring(labels: NDArray[Any]) -> NDArray[Any]:
+    """The classes that occur, where nobody declared them: that answer is not private."""
+    try:
+        check_classification_targets(labels)
+        return np.asarray(np.unique(labels))
+    except TypeError:  # labels of several types have no order
+        pass
+    raise GratisError("y holds labels of several types: declare the classes, classes=[…]")
 
 
 def encoded(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.float64]:

@@ -153,6 +153,7 @@ def read_plan(path: str | os.PathLike[str]) -> FitPlan:
     if "descent" in choices:
         choices = choices | {"descent": Descent.from_json(choices["descent"])}
     foreign = {"epsilon", "delta", "neighbouring", "ledger", "dataset", "noise_seed", "insecure_reproducible"}
+    foreign |= {"on_invalid", "classes", "progress"}
     if foreign & set(choices) or not isinstance(data["budget"], dict):
         raise GratisError("a plan file chooses neither ledger nor noise, and states its budget apart")
     facts = Facts.from_json(data["facts"])
@@ -162,6 +163,6 @@ def read_plan(path: str | os.PathLike[str]) -> FitPlan:
         made = None
     if made is None:
         raise GratisError("the plan file holds choices that its model does not have")
-    if made.event != event_from_json(data["event"]):
+    if made.event != event_from_json(data["event"]) or plain(made.settings) != data.get("settings"):
         raise GratisError("the plan file was changed, or made by a version that plans otherwise: make it anew")
     return made

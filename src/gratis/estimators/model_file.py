@@ -44,7 +44,7 @@ __all__ = ["FORMAT", "SavedModel", "load_model", "save_model"]
 FORMAT = "gratis-model/2"
 _FIRST_FORMAT = "gratis-model/1"  # of version 0.1.0: without the hash of the released arrays
 # Paths of this machine, seeds of noise and objects that are already part of the arrays stay outside.
-_NOT_KEPT = {"ledger", "dataset", "noise_seed", "insecure_reproducible", "public", "classes", "progress"}
+_NOT_KEPT = {"ledger", "dataset", "noise_seed", "insecure_reproducible", "public", "classes", "progress", "descent"}
 # Mappings of columns, which are part of what the model says of itself.
 _OF_THE_MODEL = {"categorical", "monotone"}
 # What a file unfolds to: arrays are stored as they are, and text rarely shrinks to less than a thirtieth.
@@ -166,6 +166,8 @@ def _read(file: zipfile.ZipFile, n_bytes: int) -> SavedModel:
     ):  # fmt: skip
         raise GratisError("its certificate is of another budget")
     estimator.prediction_ = Prediction.from_json(head["prediction"])
+    if ("feature_map" in facts) != kind.startswith("DPRandomFeatures"):
+        raise GratisError("it says nothing of its features, or has none")
     feature_map = _feature_map(facts["feature_map"], estimator.n_features_in_) if "feature_map" in facts else None
     arrays = _arrays(
         file, kind, sums, n_columns=estimator.n_features_in_, n_means=len(facts.get("row_norms", ())),

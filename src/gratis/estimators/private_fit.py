@@ -79,7 +79,15 @@ def _as_numbers(y: ArrayLike) -> ArrayLike:
 
 def _entries(name: str, values: Any) -> NDArray[Any]:
     """An array in which no entry changes how others are read: NumPy would turn 1 into "1" beside a text."""
-    return _as_array(name, np.array(values, dtype=object) if isinstance(values, (list, tuple)) else values)
+    if not isinstance(values, (list, tuple)):
+        return _as_array(name, values)
+    array = np.array(values, dtype=object)
+    if array.ndim == 1:
+        # A column of lists in which one has another length: the others are read as if it had not.
+        for place, entry in enumerate(array):
+            if isinstance(entry, (list, tuple)) and len(entry) == 1:
+                array[place] = entry[0]
+    return array
 
 
 def _floats(name: str, values: Any) -> NDArray[np.float64]:
@@ -290,7 +298,7 @@ def _refuse_another(plan: Plan, planned: Plan) -> None:
     """Refuse a plan that is not the one for these facts, this budget and these settings."""
     if not isinstance(plan, Plan):
         raise GratisError("plan must be a Plan, from gratis.plan or a plan file")
-    if plan.event != planned.event or plan.budget != planned.budget:
+    if (plan.event, plan.budget, plan.settings) != (planned.event, planned.budget, planned.settings):
         raise GratisError("this plan is for other rows, columns, classes, budget or settings: make it anew")
 
 

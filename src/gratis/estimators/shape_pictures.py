@@ -1,4 +1,4 @@
-"""Pictures of an additive model: curves with bands, surfaces as heat maps, on one scale so that they can be compared."""
+"""Pictures of an additive model: curves with bands, surfaces as heat maps, on one scale to be compared."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def draw_shapes(shapes: Shapes, terms: int, *, classes: Sequence[str] | None = N
     heights = [2.3 * -(-len(curves) // columns), 2.55 * -(-len(surfaces) // columns)]
     figure = Figure(figsize=(3.0 * columns, sum(heights) + 0.4), layout="constrained", dpi=110)
     parts = [height for height in heights if height]
-    panels = list(np.atleast_1d(figure.subfigures(len(parts), 1, height_ratios=parts))) if parts else []
+    panels: list[Any] = (
+        list(np.ravel(np.asarray(figure.subfigures(len(parts), 1, height_ratios=parts)))) if parts else []
+    )
     several = any(curve.effect.ndim == 2 for curve in curves)
     limits = _limits(curves)
     if curves:

@@ -110,7 +110,9 @@ class RandomFeatures:
     @property
     def exact_gram(self) -> bool:
         """Whether sums of products of features are exact in float64."""
-        return self.activation.limit is not None and self.n_features <= _EXACT_UP_TO
+        limit = self.activation.limit
+        # Another limit than a power of two would put rounding into the grid itself.
+        return limit is not None and math.frexp(limit)[0] == 0.5 and self.n_features <= _EXACT_UP_TO
 
     @property
     def largest_square_norm(self) -> float:

@@ -32,7 +32,7 @@ from gratis.specs.facts import Facts
 from gratis.specs.plans import Plan
 from gratis.specs.predictions import Prediction
 from gratis.specs.settings import Descent
-from gratis.training.feature_descent import Engine, descend_features, feature_descent_event
+from gratis.training.feature_descent import Engine, descend_features, dual_obstacle, feature_descent_event
 from gratis.training.feature_mean import CentredFeatures, release_feature_mean
 
 __all__ = ["FeatureRelease", "FixedFeatures", "feature_map_of"]
@@ -190,6 +190,24 @@ class FixedFeatures:
         if self.descent.clip_norm is not None and self.descent.learning_rate is None:
             settings["learning_rate"] *= plan.settings["clip_norm"] / self.descent.clip_norm
         return replace(plan, settings=settings)
+
+    def prepare(self) -> None:
+        """Refuse the dual engine where it may not run, before anything is spent."""
+        if self.descent.engine != "dual":
+            return
+        plan, outputs = self.plan, self.facts.classes or 1
+        settings, mu = plan.settings, self._regression_mu if self.facts.classes is None else plan.settings["descent_mu"]
+        event = feature_descent_event(
+            self.facts.rows, self.feature_map.n_features, outputs, settings["steps"], mu=mu,
+            neighbouring=self.budget.neighbouring,
+        )  # fmt: skip
+        rates = np.broadcast_to(np.asarray(settings["learning_rate"], dtype=np.float64), event.steps)
+        features: Any = self.feature_map
+        if self.facts.classes is not None:
+            features = CentredFeatures(features, np.zeros(features.n_features), row_norm=1.0)
+        obstacle = dual_obstacle(features, event, outputs, settings["clip_norm"], rates, mu)
+        if obstacle is not None:
+            raise GratisError(f"the dual engine cannot run here: {obstacle}")
 
     def run(self, X: Array, y: Array, *, noise: NoiseSource, progress: bool = False) -> FeatureRelease:
         """Release scales, the mean of the features where it is planned, and θ."""

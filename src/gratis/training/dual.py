@@ -60,14 +60,15 @@ def clipped_factors(model: ScoreModel, scores: Array, targets: Array, norms: Arr
     """Return wᵢ = fᵢ·min(1, C/(‖φᵢ‖‖fᵢ‖)) with fᵢ = mean(scores) − targets; shapes (n, …, k).
 
     The gradient of record i is φᵢfᵢᵀ, so its norm is ‖φᵢ‖‖fᵢ‖ and clipping is exact without forming it. A factor
-    that is not finite becomes 0.
+    that is not finite, or of a record without features, becomes 0.
     """
     with np.errstate(all="ignore"):
         factors = model.mean(scores) - targets
         # numpy is slow at sums over an axis of length one.
         lengths = np.abs(factors[..., 0]) if factors.shape[-1] == 1 else np.sqrt(np.square(factors).sum(axis=-1))
         sizes = lengths * norms
-        factors *= np.minimum(1, np.divide(clip_norms, sizes, out=np.ones_like(sizes), where=sizes > 0))[..., None]
+        # A record without features has no gradient, however large its factor: 0, or later products would be 0·∞.
+        factors *= np.minimum(1, np.divide(clip_norms, sizes, out=np.zeros_like(sizes), where=sizes > 0))[..., None]
         bounded = np.isfinite(sizes)
     return factors if bounded.all() else np.where(bounded[..., None], factors, 0)
 

@@ -28,6 +28,7 @@ __all__ = [
     "FeatureDescent",
     "choose_engine",
     "descend_features",
+    "dual_obstacle",
     "feature_descent_event",
 ]
 
@@ -91,7 +92,7 @@ def choose_engine(
     if p < n:
         return EngineChoice(Engine.PRIMAL, "fewer features than records")
     rates = np.broadcast_to(np.asarray(learning_rate, dtype=np.float64), steps)
-    obstacle = _dual_obstacle(features, event, outputs, clip_norm, rates, mu, memory_limit)
+    obstacle = dual_obstacle(features, event, outputs, clip_norm, rates, mu, memory_limit)
     if obstacle is not None:
         return EngineChoice(Engine.PRIMAL, obstacle)
     passes = 1 if 4 * n * p <= memory_limit else 2 * steps
@@ -101,14 +102,14 @@ def choose_engine(
     return EngineChoice(engine, f"{dual:.1e} operations in the dual, {primal:.1e} in the primal")
 
 
-def _dual_obstacle(
+def dual_obstacle(
     features: FeatureMap,
     event: FullBatchDescent,
     outputs: int,
     clip_norm: float,
     rates: Array,
     mu: float,
-    memory_limit: float,
+    memory_limit: float = MEMORY_LIMIT,
 ) -> str | None:
     """Return why the dual engine must not run, from public facts; None if it may."""
     if 48.0 * event.n_records**2 > memory_limit:
@@ -211,7 +212,7 @@ def descend_features(
         )  # fmt: skip
     else:
         choice = EngineChoice(Engine(engine), "chosen by the caller")
-        obstacle = _dual_obstacle(features, event, model.outputs, clip_norm, rates, mu, memory_limit)
+        obstacle = dual_obstacle(features, event, model.outputs, clip_norm, rates, mu, memory_limit)
         if choice.engine is Engine.DUAL and obstacle is not None:
             raise GratisError(f"the dual engine cannot run here: {obstacle}")
     finite = np.isfinite(rows).all(axis=1)

@@ -69,10 +69,12 @@ def row_space_excess(
     moved = backward * math.sqrt(n * ratio)
     scores = moved * (path / math.sqrt(n) + noise) + (2 * backward + 2 * len(rates) * _UNIT) * (path + 2 * noise)
     spill = 4 * n * (moved + square * scores / clip_norm) / kappa
-    # 3. Rounding of the last products, as a shift in units of the noise; and of the sums over records.
-    long = math.sqrt(features.n_features * k) + math.sqrt(2 * _TAIL)
-    shift = math.sqrt(n * ratio) * (8 * backward * spread + _gamma(_BLOCK + features.n_features / _BLOCK + 2) * long)
-    return covariance + spill + 2 * shift / mu + 4 * backward * n / kappa
+    # 3. Rounding of the last products, as a shift in units of the noise given the path; and of the sums over records.
+    long, root = math.sqrt(features.n_features * k) + math.sqrt(2 * _TAIL), math.sqrt(n * ratio)
+    chain = _gamma(_BLOCK + features.n_features / _BLOCK + 2)
+    shift = backward * spread * (root + 4 * n * ratio) + chain * root * long
+    sums = 2 * (len(rates) * _UNIT + 2 * backward) * n * root / kappa
+    return covariance + spill + 2 * shift / mu + sums
 
 
 def run_row_space(
