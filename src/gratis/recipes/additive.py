@@ -46,7 +46,7 @@ __all__ = ["AdditivePlan", "plan_additive", "run_additive"]
 
 Array = NDArray[np.float64]
 
-# All constants of this page: recipe D, chosen on California, bike_hour, white wine, communities and adult.
+# Constants without another source: the prototype's, chosen on California, bike_hour, white wine, communities, adult.
 _RECORDS_PER_COSINE, _MOST_COSINES = 4, 16
 _RECORDS_PER_BENT_COLUMN = 20
 _RECORDS_PER_SQUARED_COLUMN = 8  # from here on pairs are looked for
@@ -56,7 +56,8 @@ _GROWTH = 2.0
 _SCREEN_CLIP = 0.8
 _MOMENTS_CLIP = 1.2  # of the root mean square length of a row
 _UNEXPLAINED = 0.5  # share of the target's variance that sampling noise is reckoned with
-_RIDGE = 0.03
+_FALL = 0.7  # of the least energy of gradients so far; above it the next step is smaller
+_RIDGE = 0.045
 _KEPT = 1e-2  # least variance of a group in the basis of gradients, in units of the first guess
 # With few records the scales must be found first of all, and a narrow clip and few steps lose less than their noise.
 # Between the two, settings move with ln N. Scarce ones: validation parts of six small tables (docs/results/additive.md).
@@ -320,10 +321,11 @@ class _Run:
         )
         self._learn(state, basis, moments, plan.main, plan.main_mu, 1 / square)
         if plan.screening is not None:
-            assert plan.joint_moments is not None and plan.joint is not None
+            assert plan.joint_moments is not None
+            assert plan.joint is not None
             found = screen_pairs(
                 self.rows, self.columns, basis, self.residuals, state.parameters, plan.screening,
-                clip_factor=_SCREEN_CLIP * self.plan.clip, 
+                clip_factor=_SCREEN_CLIP * self.plan.clip,
                 sampling=float(np.mean([self._sampling(k) for k in range(plan.outputs)])), noise=self.noise,
             )  # fmt: skip
             basis = self._with_pairs(found)
@@ -351,7 +353,7 @@ class _Run:
         groups = basis.groups()
         curvature = float(self.curvatures.mean())
         sampling = (_UNEXPLAINED if self.plan.n_classes is None else curvature) / n
-        energies: list[tuple[float, float]] = []
+        least = least_spread = 0.0
         steps = len(plan.events)
         for k in range(steps):
             if k < 5 or k % 4 == 0:
@@ -364,11 +366,14 @@ class _Run:
                 self.rows, self.columns, basis.features, self.residuals, state.parameters, frame.inverse_root, plan, k,
                 clip_norm=self.plan.clip * math.sqrt(frame.effective_dimension), noise=self.noise,
             )  # fmt: skip
-            # A gradient that grew says that the last step went too far: trust the second moments less.
-            energies.append((float(np.square(gradient).sum()) - gradient.size * std**2,
-                             std**2 * math.sqrt(2 * gradient.size)))  # fmt: skip
-            if k and energies[-1][0] > 2 * max(energies[-2][0], 0.0) + 4 * (energies[-1][1] + energies[-2][1]):
+            # A gradient that does not fall says that steps went too far: trust the second moments less.
+            energy = float(np.square(gradient).sum()) - gradient.size * std**2
+            spread = math.sqrt(2 * gradient.size) * std**2
+            if k and energy > _FALL * max(least, 0.0) + 3 * (spread + least_spread):
                 state.ridge = min(3 * state.ridge + 0.02, 100.0)
+            if not k or energy + spread < least + least_spread:
+                least, least_spread = energy, spread
+            kept = _kept_share(state.parameters, gradient, std, frame.root, moments, self.curvatures)
             state.history.add(gradient, std, frame, state.parameters)
             for output in range(self.plan.outputs):
                 found = state.history.posterior(
@@ -380,6 +385,7 @@ class _Run:
                 state.parameters[:, output] = found.mean
                 if k >= 2:
                     state.variances[output] = np.maximum(found.variances, _KEPT * first_guess)
+        state.parameters = kept * state.parameters
         state.covariance = [self._covariance(state, basis, moments, output) for output in range(self.plan.outputs)]
 
     def _sampling(self, output: int) -> float:
@@ -396,6 +402,20 @@ class _Run:
             moments, np.maximum(own, of_kind[kind])[group], curvature=self.curvatures[output],
             sampling=self._sampling(output),
         )  # fmt: skip
+
+
+def _kept_share(
+    position: Array, gradient: Array, std: float, root: Array, moments: Array, curvatures: Array
+) -> float:
+    """Where on the ray from 0 through the last position the loss is least, at most 1: the floor under wild fits.
+
+    The last gradient along that ray is noise where a fit ended well. Clearly negative, it says that the fit went too
+    far, and one step of Newton's method along the ray says how far; 0 is the mean (or the prior of the classes).
+    """
+    along = float(np.einsum("ik,ik->", root @ gradient, position))
+    noise = std * float(np.linalg.norm(root.T @ position))
+    bend = float(np.einsum("ik,ij,jk,k->", position, moments, position, curvatures))
+    return 1.0 if along > -4 * noise else min(max(1 + along / max(bend, 1e-12), 0.0), 1.0)
 
 
 def _prior(shares: Shares, outputs: int) -> tuple[Array, Array]:
