@@ -100,7 +100,7 @@ def test_tables_of_any_width_can_be_planned_and_run() -> None:
 
 
 def test_wrong_second_moments_cost_quality_but_not_the_floor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps in a basis that is wrong by a factor of 30 go far too far; the last gradient tells."""
+    """Steps in a basis that is wrong by a factor of 300 go far too far; the last gradient tells."""
     from gratis.recipes import additive
 
     rng = np.random.default_rng(0)
@@ -115,8 +115,7 @@ def test_wrong_second_moments_cost_quality_but_not_the_floor(monkeypatch: pytest
 
     assert error() < 0.3
     cleaned = additive.cleaned_moments
-    monkeypatch.setattr(additive, "cleaned_moments", lambda *a: (cleaned(*a)[0] / 30, 1e-3))
+    monkeypatch.setattr(additive, "cleaned_moments", lambda *a: (cleaned(*a)[0] / 300, 1e-3))
     assert error() < 1.1
     monkeypatch.setattr(additive, "_kept_share", lambda *a: 1.0)
-    monkeypatch.setattr(additive, "_FALL", 1e9)
-    assert error() > 1.5  # without the two safeguards
+    assert error() > 10  # without the floor

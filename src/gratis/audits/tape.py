@@ -53,7 +53,7 @@ class Call:
         return np.ravel(self.output if self.value is None else self.output - self.value) / self.std
 
 
-class Diverged(BaseException):  # noqa: N818
+class Diverged(BaseException):
     """The second training asks for something else than the first. No `Exception`: no training may catch it."""
 
 

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gratis.estimators.expected_arrays import check_headers, check_values, read_header
 from gratis.estimators.additive import DPAdditiveClassifier, DPAdditiveRegressor
+from gratis.estimators.expected_arrays import check_headers, check_values, read_header
 from gratis.estimators.linear import DPLinearRegression
 from gratis.estimators.logistic import DPLogisticRegression
 from gratis.estimators.mlp import DPMLPClassifier

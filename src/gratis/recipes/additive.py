@@ -264,6 +264,7 @@ class _State:
     parameters: Array
     variances: Array
     history: GradientHistory
+    first: Array  # gradient at 0
     ridge: float = 0.0
     covariance: list[Array] = field(default_factory=list)
 
@@ -317,6 +318,7 @@ class _Run:
             np.zeros((basis.width, plan.outputs)),
             np.full((plan.outputs, len(kinds)), 1 / square),
             GradientHistory(basis.width, plan.outputs),
+            np.zeros((basis.width, plan.outputs)),
             _ridge(unknown),
         )
         self._learn(state, basis, moments, plan.main, plan.main_mu, 1 / square)
@@ -373,7 +375,9 @@ class _Run:
                 state.ridge = min(3 * state.ridge + 0.02, 100.0)
             if not k or energy + spread < least + least_spread:
                 least, least_spread = energy, spread
-            kept = _kept_share(state.parameters, gradient, std, frame.root, moments, self.curvatures)
+            if not state.parameters.any():
+                state.first = frame.root @ gradient
+            kept = _kept_share(state.parameters, state.first, gradient, std, frame.root)
             state.history.add(gradient, std, frame, state.parameters)
             for output in range(self.plan.outputs):
                 found = state.history.posterior(
@@ -404,18 +408,16 @@ class _Run:
         )  # fmt: skip
 
 
-def _kept_share(
-    position: Array, gradient: Array, std: float, root: Array, moments: Array, curvatures: Array
-) -> float:
+def _kept_share(position: Array, first: Array, last: Array, std: float, root: Array) -> float:
     """Where on the ray from 0 through the last position the loss is least, at most 1: the floor under wild fits.
 
-    The last gradient along that ray is noise where a fit ended well. Clearly negative, it says that the fit went too
-    far, and one step of Newton's method along the ray says how far; 0 is the mean (or the prior of the classes).
+    The `last` gradient along that ray is noise where a fit ended well. Clearly negative, it says that the fit went too
+    far; with the `first` gradient, that at 0, it gives the minimum of the parabola between them, whatever the second
+    moments were taken to be. 0 is the mean of the target, or the prior of the classes.
     """
-    along = float(np.einsum("ik,ik->", root @ gradient, position))
+    start, end = (float(np.einsum("ik,ik->", gradient, position)) for gradient in (first, root @ last))
     noise = std * float(np.linalg.norm(root.T @ position))
-    bend = float(np.einsum("ik,ij,jk,k->", position, moments, position, curvatures))
-    return 1.0 if along > -4 * noise else min(max(1 + along / max(bend, 1e-12), 0.0), 1.0)
+    return 1.0 if end >= -4 * noise else max(start, 0.0) / max(max(start, 0.0) - end, 1e-300)
 
 
 def _prior(shares: Shares, outputs: int) -> tuple[Array, Array]:
@@ -474,6 +476,7 @@ def _widened(state: _State, basis: CurveBasis, found: list[ScreenedPair], ridge:
         np.pad(state.parameters, ((0, more), (0, 0))),
         np.hstack([state.variances, np.tile(np.array(gains).reshape(1, -1) / outputs, (outputs, 1))]),
         state.history.widened(basis.width),
+        np.pad(state.first, ((0, more), (0, 0))),
         ridge,
     )
 

@@ -39,7 +39,7 @@ class Columns:
 
     @property
     def n_columns(self) -> int:
-        """d."""
+        """D."""
         return len(self.features.centre)
 
     @property
