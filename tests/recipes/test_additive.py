@@ -97,3 +97,25 @@ def test_tables_of_any_width_can_be_planned_and_run() -> None:
         model = run_additive(lambda X=X, y=y: iter([(X, y)]), plan, noise=NoiseSource.insecure(0))
         assert np.isfinite(model.scores(X)).all()
     assert plan_additive(10**6, 300, mu=1.0, neighbouring=Neighbouring.ZERO_OUT).main.width < 1200
+
+
+def test_wrong_second_moments_cost_quality_but_not_the_floor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps in a basis that is wrong by a factor of 300 go far too far; the last gradient tells."""
+    from gratis.recipes import additive
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 4))
+    y = X @ [1.0, -0.5, 0.3, 0.0] + 0.5 * rng.normal(size=4000)
+    plan = plan_additive(4000, 4, mu=0.5, neighbouring=Neighbouring.ZERO_OUT, pairs=False)
+
+    def error() -> float:
+        found = run_additive(lambda: iter([(X, y)]), plan, noise=NoiseSource.insecure(0))
+        scores = found.target.inverse(found.scores(X))[:, 0]
+        return float(np.mean((y - scores) ** 2) / y.var())
+
+    assert error() < 0.3
+    cleaned = additive.cleaned_moments
+    monkeypatch.setattr(additive, "cleaned_moments", lambda *a: (cleaned(*a)[0] / 300, 1e-3))
+    assert error() < 1.1
+    monkeypatch.setattr(additive, "_kept_share", lambda *a: 1.0)
+    assert error() > 10  # without the floor

@@ -19,7 +19,7 @@ __all__ = ["Curve", "Shapes", "Surface", "shapes_of"]
 Array = NDArray[np.float64]
 
 _BAND = 2.0  # deviations
-_TAIL = 0.003  # of a column's released shares, left out on either side of its curve
+_TAIL = 0.01  # of a column's released shares, left out on either side of its curve
 
 
 @dataclass(frozen=True, slots=True)

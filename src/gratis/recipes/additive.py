@@ -51,7 +51,7 @@ __all__ = ["Additive", "AdditivePlan", "plan_additive", "run_additive"]
 
 Array = NDArray[np.float64]
 
-# All constants of this page: recipe D, chosen on California, bike_hour, white wine, communities and adult.
+# Constants without another source: the prototype's, chosen on California, bike_hour, white wine, communities, adult.
 _RECORDS_PER_COSINE, _MOST_COSINES = 4, 16
 _RECORDS_PER_BENT_COLUMN = 20
 _RECORDS_PER_SQUARED_COLUMN = 8  # from here on pairs are looked for
@@ -61,7 +61,8 @@ _GROWTH = 2.0
 _SCREEN_CLIP = 0.8
 _MOMENTS_CLIP = 1.2  # of the root mean square length of a row
 _UNEXPLAINED = 0.5  # share of the target's variance that sampling noise is reckoned with
-_RIDGE = 0.03
+_FALL = 0.7  # of the least energy of gradients so far; above it the next step is smaller
+_RIDGE = 0.045
 _KEPT = 1e-2  # least variance of a group in the basis of gradients, in units of the first guess
 # With few records the scales must be found first of all, and a narrow clip and few steps lose less than their noise.
 # Between the two, settings move with ln N. Scarce ones: validation parts of six small tables (docs/results/additive.md).
@@ -268,6 +269,7 @@ class _State:
     parameters: Array
     variances: Array
     history: GradientHistory
+    first: Array  # gradient at 0
     ridge: float = 0.0
     covariance: list[Array] = field(default_factory=list)
 
@@ -321,11 +323,13 @@ class _Run:
             np.zeros((basis.width, plan.outputs)),
             np.full((plan.outputs, len(kinds)), 1 / square),
             GradientHistory(basis.width, plan.outputs),
+            np.zeros((basis.width, plan.outputs)),
             _ridge(unknown),
         )
         self._learn(state, basis, moments, plan.main, plan.main_mu, 1 / square)
         if plan.screening is not None:
-            assert plan.joint_moments is not None and plan.joint is not None
+            assert plan.joint_moments is not None
+            assert plan.joint is not None
             found = screen_pairs(
                 self.rows, self.columns, basis, self.residuals, state.parameters, plan.screening,
                 clip_factor=_SCREEN_CLIP * self.plan.clip,
@@ -356,7 +360,7 @@ class _Run:
         groups = basis.groups()
         curvature = float(self.curvatures.mean())
         sampling = (_UNEXPLAINED if self.plan.n_classes is None else curvature) / n
-        energies: list[tuple[float, float]] = []
+        least = least_spread = 0.0
         steps = len(plan.events)
         for k in range(steps):
             if k < 5 or k % 4 == 0:
@@ -369,11 +373,16 @@ class _Run:
                 self.rows, self.columns, basis.features, self.residuals, state.parameters, frame.inverse_root, plan, k,
                 clip_norm=self.plan.clip * math.sqrt(frame.effective_dimension), noise=self.noise,
             )  # fmt: skip
-            # A gradient that grew says that the last step went too far: trust the second moments less.
-            energies.append((float(np.square(gradient).sum()) - gradient.size * std**2,
-                             std**2 * math.sqrt(2 * gradient.size)))  # fmt: skip
-            if k and energies[-1][0] > 2 * max(energies[-2][0], 0.0) + 4 * (energies[-1][1] + energies[-2][1]):
+            # A gradient that does not fall says that steps went too far: trust the second moments less.
+            energy = float(np.square(gradient).sum()) - gradient.size * std**2
+            spread = math.sqrt(2 * gradient.size) * std**2
+            if k and energy > _FALL * max(least, 0.0) + 3 * (spread + least_spread):
                 state.ridge = min(3 * state.ridge + 0.02, 100.0)
+            if not k or energy + spread < least + least_spread:
+                least, least_spread = energy, spread
+            if not state.parameters.any():
+                state.first = frame.root @ gradient
+            kept = _kept_share(state.parameters, state.first, gradient, std, frame.root)
             state.history.add(gradient, std, frame, state.parameters)
             for output in range(self.plan.outputs):
                 found = state.history.posterior(
@@ -385,6 +394,7 @@ class _Run:
                 state.parameters[:, output] = found.mean
                 if k >= 2:
                     state.variances[output] = np.maximum(found.variances, _KEPT * first_guess)
+        state.parameters = kept * state.parameters
         state.covariance = [self._covariance(state, basis, moments, output) for output in range(self.plan.outputs)]
 
     def _sampling(self, output: int) -> float:
@@ -401,6 +411,18 @@ class _Run:
             moments, np.maximum(own, of_kind[kind])[group], curvature=self.curvatures[output],
             sampling=self._sampling(output),
         )  # fmt: skip
+
+
+def _kept_share(position: Array, first: Array, last: Array, std: float, root: Array) -> float:
+    """Where on the ray from 0 through the last position the loss is least, at most 1: the floor under wild fits.
+
+    The `last` gradient along that ray is noise where a fit ended well. Clearly negative, it says that the fit went too
+    far; with the `first` gradient, that at 0, it gives the minimum of the parabola between them, whatever the second
+    moments were taken to be. 0 is the mean of the target, or the prior of the classes.
+    """
+    start, end = (float(np.einsum("ik,ik->", gradient, position)) for gradient in (first, root @ last))
+    noise = std * float(np.linalg.norm(root.T @ position))
+    return 1.0 if end >= -4 * noise else max(start, 0.0) / max(max(start, 0.0) - end, 1e-300)
 
 
 def _prior(shares: Shares, outputs: int) -> tuple[Array, Array]:
@@ -459,6 +481,7 @@ def _widened(state: _State, basis: CurveBasis, found: list[ScreenedPair], ridge:
         np.pad(state.parameters, ((0, more), (0, 0))),
         np.hstack([state.variances, np.tile(np.array(gains).reshape(1, -1) / outputs, (outputs, 1))]),
         state.history.widened(basis.width),
+        np.pad(state.first, ((0, more), (0, 0))),
         ridge,
     )
 

@@ -100,9 +100,6 @@ def _density(counts: Array, n: int, std: float) -> Array:
     """Shares of the bins: atoms as released, the rest shrunk towards a normal shape level by level of a Haar basis."""
     atom = counts > _ATOM_DEVIATIONS * std + _ATOM_MODES * n * _NORMAL.max()
     base = max(n - float(counts[atom].sum()), 0.02 * n) * _NORMAL
-    inside = _support(np.where(atom, base, counts), base, std)
-    base *= inside * (_NORMAL.sum() / max(float(_NORMAL[inside].sum()), 1e-12))
-    counts = np.where(inside, counts, 0.0)
     details = np.where(atom, 0.0, counts) - base
     kept = []
     while len(details) > 1:
@@ -113,24 +110,8 @@ def _density(counts: Array, n: int, std: float) -> Array:
         finer = np.empty(2 * len(smooth))
         finer[0::2], finer[1::2] = (smooth + detail) / math.sqrt(2), (smooth - detail) / math.sqrt(2)
         smooth = finer
-    cleaned = np.where(inside, np.maximum(np.where(atom, counts, base + smooth), 0.0), 0.0) + 1e-4 * n * _NORMAL
+    cleaned = np.maximum(np.where(atom, counts, base + smooth), 0.0) + 1e-4 * n * _NORMAL
     return np.asarray(cleaned / cleaned.sum())
-
-
-def _support(counts: Array, base: Array, std: float) -> NDArray[np.bool_]:
-    """Bins between two ends beyond which nothing at all fits the counts better than the tails of a normal shape.
-
-    Counts c against 0 or against the base b: Σ(c − b)² − c² = Σ b(b − 2c) is largest at the end of the empty bins; it has
-    to exceed a deviation of its noise.
-    """
-    inside = np.ones(len(counts), dtype=bool)
-    for order in (slice(None), slice(None, None, -1)):
-        gain = np.cumsum((base * (base - 2 * counts))[order])
-        noise = 2 * std * np.sqrt(np.cumsum(np.square(base)[order]))
-        best = int(np.argmax(gain - noise))
-        if gain[best] > noise[best]:
-            inside[order][: best + 1] = False
-    return inside if inside.any() else np.ones(len(counts), dtype=bool)
 
 
 def _shrunk(details: Array, std: float) -> Array:
