@@ -30,7 +30,7 @@ def test_the_whole_budget_can_be_reserved_once_and_not_twice(mu):
         check_affordable("d", budget, (event,), event)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.floats(0.01, 20.0), st.floats(-12, -1).map(lambda x: 10.0**x))
 def test_the_whole_epsilon_delta_budget_can_be_reserved_once(epsilon, delta):
     budget = Budget(epsilon=epsilon, delta=delta)

@@ -28,7 +28,7 @@ def schedules(draw):
     return StepwiseSchedule(times, tuple(p / 2 for p in products[1:]), (2.0,) * (count - 1))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(schedules())
 def test_products_never_increase(schedule):
     report = schedule.monotonicity()
@@ -41,7 +41,7 @@ def test_products_never_increase(schedule):
     np.testing.assert_allclose(schedule.rate(times) * schedule.clip(times), products, rtol=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(schedules(), st.integers(1, 5000), st.integers(1, 300), st.sampled_from([7, 64, 1024]))
 def test_blocks_keep_the_plan(schedule, n_records, dimension, max_blocks):
     blocks = schedule.sequences(n_records, dimension=dimension, max_blocks=max_blocks)

@@ -75,6 +75,7 @@ def run(
 
 
 def _run_one(name: str, scale: str, seed: int, output: Path, execution: Any, *, quiet: bool) -> dict[str, Any]:
+    from contextlib import nullcontext
     from dataclasses import replace
 
     from rich.console import Console
@@ -91,10 +92,12 @@ def _run_one(name: str, scale: str, seed: int, output: Path, execution: Any, *, 
         TimeElapsedColumn(),
     )
     console = Console(stderr=True)
-    quiet = quiet or not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
-        progress.add_task(f"{name} ({scale})", total=None)
-        with executing(replace(execution, progress=None if quiet else progress)):
+    # Not a disabled one: rich 13 ends those with an empty line too.
+    shown = None if quiet or not console.is_terminal else Progress(*columns, console=console, transient=True)
+    with shown or nullcontext():
+        if shown:
+            shown.add_task(f"{name} ({scale})", total=None)
+        with executing(replace(execution, progress=shown)):
             result = run_figure(name, scale, seed=seed)
         saved, picture = result.save(output, name)
     return {
