@@ -367,7 +367,7 @@ def test_simulation_refuses_the_noise_source_of_releases() -> None:
 
 @pytest.mark.parametrize("clip", [0.5, 2.0])
 def test_a_record_without_features_moves_nothing_whatever_its_target_is(clip: float) -> None:
-    """Its factor is huge and its features are 0: in the primal the quotient by C < 1 was infinite, and 0·∞ wiped out all."""
+    """Its factor is huge, its features 0: in the primal the quotient by C < 1 was infinite, and 0·∞ wiped out all."""
     features, X, y, _ = problem()
     with_zero, targets = X.copy(), y.copy()
     with_zero[0], targets[0] = 0.0, 8e307
