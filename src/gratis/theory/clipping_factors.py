@@ -86,5 +86,6 @@ def clipping_factors(risk: ArrayLike, clip: ArrayLike) -> tuple[NDArray[np.float
     if not (np.all(risks >= 0) and np.all(clips >= 0) and np.all(np.isfinite(risks))):
         raise GratisError("clipping_factors needs a finite risk >= 0 and a clip >= 0; check both for NaN or signs")
     out = np.empty((2, risks.size))
-    _factors(np.ascontiguousarray(risks).ravel(), np.ascontiguousarray(clips).ravel(), out)
+    # Copies: numba asks whether arrays can be written to, which numpy 2.0 answers with a warning for broadcast ones.
+    _factors(np.array(risks).ravel(), np.array(clips).ravel(), out)
     return out[0].reshape(risks.shape), out[1].reshape(risks.shape)
