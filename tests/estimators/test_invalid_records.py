@@ -217,8 +217,10 @@ def test_a_row_that_is_not_counted_adds_nothing_to_the_mean_of_features() -> Non
 def test_labels_of_several_types_need_declared_classes(on_invalid: str) -> None:
     rng = np.random.default_rng(0)
     labels = np.array(["a", None] * 10, dtype=object)
-    with pytest.raises(GratisError, match="several types"):
+    with pytest.raises(GratisError, match="one type"):
         DPLogisticRegression(on_invalid=on_invalid).fit(rng.standard_normal((20, 2)), labels)
+    with pytest.raises(GratisError, match="one type"):
+        DPLogisticRegression(on_invalid=on_invalid, classes=["a", None]).fit(rng.standard_normal((20, 2)), labels)
 
 
 def test_one_list_of_another_length_does_not_change_how_others_are_read() -> None:

@@ -41,11 +41,11 @@ class PrivateClassifier(ClassifierMixin):
         """
         assumed: tuple[str, ...] = ()
         if self.classes is not None:
-            classes = np.unique(np.asarray(self.classes))
+            classes = _sorted(np.asarray(self.classes))
         elif labels is None:
             raise GratisError("a streamed pass must know its classes before it sees them: pass classes=[…]")
         else:
-            classes, assumed = _occurring(labels), ("the set of classes that occur is public",)
+            classes, assumed = _sorted(labels, occurring=True), ("the set of classes that occur is public",)
         if len(classes) < 2:
             raise GratisError(f"at least two classes are needed, got {len(classes)} class")
         return classes, assumed
@@ -77,14 +77,15 @@ class PrivateClassifier(ClassifierMixin):
         return tags
 
 
-def _occurring(labels: NDArray[Any]) -> NDArray[Any]:
-    """The classes that occur, where nobody declared them: that answer is not private."""
+def _sorted(labels: NDArray[Any], *, occurring: bool = False) -> NDArray[Any]:
+    """The different classes in order; where nobody declared them, those that occur (that answer is not private)."""
     try:
-        check_classification_targets(labels)
+        if occurring:
+            check_classification_targets(labels)
         return np.asarray(np.unique(labels))
-    except TypeError:  # labels of several types have no order
+    except TypeError:  # classes of several types have no order
         pass
-    raise GratisError("y holds labels of several types: declare the classes, classes=[…]")
+    raise GratisError("classes must be of one type, all numbers or all texts; declare them with classes=[…]")
 
 
 def encoded(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.float64]:
