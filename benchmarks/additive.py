@@ -3,8 +3,8 @@
     GRATIS_DATA=... python benchmarks/additive.py [--tables california,adult] [--splits 3] [--pictures]
 
 Test R² (AUC for adult) of the estimators as they are shipped, ε = .3, 1, 3, δ = 1e−5, both relations, mean over random
-80/20 splits. Adds to docs/results/additive.json and rewrites the table in docs/results/additive.md. Noise seeds are fixed
-so that the table can be reproduced: never do that with data that matters.
+80/20 splits. Adds to docs/results/additive.json and rewrites the table in docs/results/additive.md. Noise seeds are
+fixed so that the table can be reproduced: never do that with data that matters.
 """
 
 from __future__ import annotations
