@@ -120,7 +120,7 @@ class CurveBasis:
 
     def within(self) -> list[Array]:
         """Second moments inside every term: of columns by their shares, of pairs as if the two were independent."""
-        found = [np.ones((1, 1))]
+        found: list[Array] = [np.ones((1, 1))]
         found += [_moments(table, share) for table, share in zip(self.tables, self.shares.columns, strict=True)]
         sides = {j: _moments(side, self.shares.columns[j]) for j, side in self.sides.items()}
         return found + [np.kron(sides[i], sides[j]) for i, j in self.pairs.chosen]
