@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -158,7 +158,7 @@ def test_chunks_do_not_depend_on_batches(sizes: list[int], monkeypatch: pytest.M
     monkeypatch.setattr(rows, "ROWS_PER_CHUNK", 8)
     X, y = table()
     cuts = np.cumsum([0, *sizes])
-    found = list(in_chunks(lambda: ((X[a:b], y[a:b]) for a, b in itertools.pairwise(cuts))))
+    found = list(in_chunks(lambda: ((X[a:b], y[a:b]) for a, b in pairwise(cuts))))
     assert [len(part) for _, part in found] == [8, 8, 8, 6]
     assert np.array_equal(np.concatenate([part for part, _ in found]), X)
 

@@ -1,4 +1,4 @@
-"""Pictures of an additive model: curves with bands, surfaces as heat maps, on one scale to be compared."""
+"""Pictures of an additive model: curves with bands, surfaces as heat maps, on one scale so that they compare."""
 
 from __future__ import annotations
 

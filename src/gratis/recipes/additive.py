@@ -62,10 +62,10 @@ _SCREEN_CLIP = 0.8
 _MOMENTS_CLIP = 1.2  # of the root mean square length of a row
 _UNEXPLAINED = 0.5  # share of the target's variance that sampling noise is reckoned with
 _FALL = 0.7  # of the least energy of gradients so far; above it the next step is smaller
-_RIDGE = 0.045
+_RIDGE = 0.045  # times the unknown part of the second moments; validation parts, .03 … .12 do alike
 _KEPT = 1e-2  # least variance of a group in the basis of gradients, in units of the first guess
 # With few records the scales must be found first of all, and a narrow clip and few steps lose less than their noise.
-# Between the two, settings move with ln N. Scarce ones: validation parts of six small tables, docs/results/additive.md.
+# Between the two, settings move with ln N. Scarce ones: validation parts of small tables (docs/results/additive.md).
 _SCARCE, _PLENTY = 100.0, 1000.0
 _SCARCE_SHARES = {"features": 0.25, "target": 0.25, "histograms": 0.03, "moments": 0.12, "gradients": 0.35}
 _SHARES = {"features": 0.10, "target": 0.05, "histograms": 0.05, "moments": 0.15, "gradients": 0.65}
@@ -77,7 +77,7 @@ _PAIR_SHARES = {"moments": 0.10, "gradients": 0.24, "screening": 0.10, "joint mo
 
 
 def _shares(plenty: float, *, pairs: bool, without: set[str]) -> dict[str, float]:
-    """Shares of μ², by how plentiful records are (0 scarce, 1 plenty); those of stages left out go to the others."""
+    """Shares of μ², by how plentiful records are (0 scarce, 1 plenty); those of a missing stage go to the others."""
     found = {name: (1 - plenty) * _SCARCE_SHARES[name] + plenty * share for name, share in _SHARES.items()}
     if pairs:
         first = {name: _BEFORE_PAIRS * found[name] for name in ("features", "target", "histograms")}

@@ -50,7 +50,7 @@ def plan_gradients(
     growth: float,
     label: str,
 ) -> GradientsPlan:
-    """Fix `steps` releases of (1/n)Σ clip₁(g/C), together `mu`-GDP; step k gets a share of μ² proportional to k^growth.
+    """Fix `steps` releases of (1/n)Σ clip₁(g/C), together `mu`-GDP; the share of step k in μ² grows as k^growth.
 
     A record adds a matrix of norm at most 1/n whatever its values are: sensitivity κ/n. Clip norm, basis and number
     of features may come from earlier releases: the unit is C, and `width` only bounds the roundings.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,8 +81,8 @@ def screen_pairs(
 
     The products of a record are never formed: with coordinates c of all columns side by side, the sum over records is
     cᵀ·diag(w)·c, of which the blocks of candidate pairs are released; the squared norm of a record's products is
-    Σ_{i<j} ‖c_i‖²‖c_j‖² over the candidates, a sum of positive terms. `sampling` is the variance of a mean gradient by
-    sampling, per unit of a product's variance.
+    Σ_{i<j} ‖c_i‖²‖c_j‖² over the candidates, a sum of positive terms. `sampling` is the variance of the mean gradient
+    by sampling, per unit of a product's variance.
 
     **Guarantee**: the release is that of `plan.event`, if all arguments but the rows are public or released before.
     The norm is that of the products before they are rounded; the inflation covers both. The choice is post-processing.
@@ -111,7 +111,7 @@ def screen_pairs(
             factors = np.where(counted[:, None], factors * weights[:, None], 0.0)
             for k in range(plan.outputs):
                 total[k] += found.T @ (found * factors[:, k : k + 1])
-    spans = [slice(int(a), int(b)) for a, b in itertools.pairwise(edges)]
+    spans = [slice(int(a), int(b)) for a, b in pairwise(edges)]
     blocks = [total[:, spans[i], spans[j]].reshape(plan.outputs, -1) for i, j in plan.candidates]
     flat = np.concatenate(blocks, axis=1) / plan.n_records
     released = clip_norm * noise.release(flat, plan.event.noise_std)
