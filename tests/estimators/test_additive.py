@@ -80,7 +80,7 @@ def test_hostile_neighbours_show_no_more_than_certified(
 
 def test_the_audit_sees_a_gradient_that_is_not_clipped(monkeypatch: Any) -> None:
     """Negative control."""
-    from gratis.recipes import additive
+    from gratis.recipes import additive_stages as additive
 
     def unclipped(*args: Any, clip_norm: float, **rest: Any) -> Any:
         # Weights are computed for a clip norm that is never reached, noise for the planned one.

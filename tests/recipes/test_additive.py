@@ -9,7 +9,7 @@ import pytest
 
 from gratis.accounting import compose_mu, leaf_mu
 from gratis.mechanisms.noise import NoiseSource
-from gratis.recipes.additive import plan_additive, run_additive
+from gratis.recipes.additive_stages import plan_additive, run_additive
 from gratis.specs.neighbouring import Neighbouring
 
 RELATIONS = [Neighbouring.ZERO_OUT, Neighbouring.REPLACE_ONE]
@@ -101,7 +101,7 @@ def test_tables_of_any_width_can_be_planned_and_run() -> None:
 
 def test_wrong_second_moments_cost_quality_but_not_the_floor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps in a basis that is wrong by a factor of 300 go far too far; the last gradient tells."""
-    from gratis.recipes import additive
+    from gratis.recipes import additive_stages as additive
 
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4000, 4))
