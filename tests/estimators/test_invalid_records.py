@@ -236,3 +236,12 @@ def test_one_list_of_another_length_does_not_change_how_others_are_read() -> Non
 
     # Without the others all coefficients would be noise around 0.
     assert np.allclose(coefficients([1, 2]), coefficients([7]))
+
+
+def test_entries_that_are_arrays_of_several_shapes() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((12, 2))
+    labels: list[Any] = [0, 1] * 5 + [np.zeros((2, 2)), np.zeros((2, 3))]
+    DPLogisticRegression(epsilon=5.0, classes=[0, 1], on_invalid="zero").fit(rows, labels)
+    with pytest.raises(GratisError, match="equal lengths"):
+        DPLogisticRegression(on_invalid="zero").fit(rows, [[1]] * 11 + [[1, 2]])

@@ -81,7 +81,12 @@ def _entries(name: str, values: Any) -> NDArray[Any]:
     """An array in which no entry changes how others are read: NumPy would turn 1 into "1" beside a text."""
     if not isinstance(values, (list, tuple)):
         return _as_array(name, values)
-    array = np.array(values, dtype=object)
+    try:
+        array = np.array(values, dtype=object)
+    except ValueError:  # arrays of several shapes among the entries: each is one entry
+        array = np.empty(len(values), dtype=object)
+        for place, entry in enumerate(values):
+            array[place] = entry
     if array.ndim == 1:
         # A column of lists in which one has another length: the others are read as if it had not.
         for place, entry in enumerate(array):
@@ -265,7 +270,7 @@ class PrivateFit(BaseEstimator):
         validate_data(self, X, skip_check_array=True, reset=reset)  # names and number of the columns
         rows = check_array(rows, ensure_all_finite=False, ensure_min_samples=2)
         declared = getattr(self, "classes", None) is not None
-        target = _floats("y", y) if numeric else _entries("y", y) if declared else np.asarray(y)
+        target = _floats("y", y) if numeric else _entries("y", y) if declared else _as_array("y", y)
         if target.ndim == 2 and target.shape[1] == 1:
             target = target[:, 0]
         if target.shape != rows.shape[:1]:
