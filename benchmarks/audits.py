@@ -93,7 +93,7 @@ def sabotages() -> Iterator[tuple[str, str, Run]]:
         sabotage.constant_event,
         pushing_neighbours(sabotage.N, sabotage.D),
     )
-    kernel = "gratis.training.one_pass_kernels.advance"
+    kernel = "gratis.stages.one_pass_kernels.advance"
 
     def patched(name: str, value: Any, run: Run) -> Run:
         def inside() -> Audit:
@@ -148,7 +148,7 @@ def sabotages() -> Iterator[tuple[str, str, Run]]:
     yield (
         "sabotages",
         "seed reused across releases",
-        patched("gratis.training.one_pass.OnePassTrainer", sabotage.SeedReused, reused),
+        patched("gratis.stages.one_pass.OnePassTrainer", sabotage.SeedReused, reused),
     )
 
 

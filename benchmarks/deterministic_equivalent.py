@@ -18,10 +18,10 @@ import numpy as np
 from scipy.integrate import solve_ivp
 from scipy.special import erf, erfc
 
-from gratis.theory.one_pass import OnePassProblem, predict_final_risks, predict_one_pass
-from gratis.theory.schedule_optimisation import optimise_all
-from gratis.theory.schedules import Harmonic, Polynomial
-from gratis.theory.spectra import ExplicitSpectrum, PowerLawSpectrum
+from gratis.planning.one_pass.prediction import OnePassProblem, predict_final_risks, predict_one_pass
+from gratis.planning.one_pass.schedule_optimisation import optimise_all
+from gratis.planning.one_pass.schedules import Harmonic, Polynomial
+from gratis.planning.one_pass.spectra import ExplicitSpectrum, PowerLawSpectrum
 
 REPEATS = 5
 SUBSET = 24

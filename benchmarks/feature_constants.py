@@ -20,8 +20,8 @@ from sklearn.datasets import load_digits
 
 from gratis.accounting import calibrate_mu
 from gratis.models.scattering import ScatteringFeatures
-from gratis.planner.feature_classifier import CLIP, MEAN_SHARE, SCORE_NOISE, STEPS
-from gratis.specs.budget import Budget
+from gratis.planning.feature_classifier import CLIP, MEAN_SHARE, SCORE_NOISE, STEPS
+from gratis.records.budget import Budget
 
 STRENGTH = 50_000 * calibrate_mu(Budget(epsilon=1.0, delta=1 / 50_000)) / 2  # nμ/κ
 CLIPS, NOISES, TRAIN, SPLITS = (0.05, 0.1, 0.2, 0.4, 0.8), (0.3, 0.6, 1.2, 2.4, 4.8), 1300, 4

@@ -37,10 +37,10 @@ import numpy as np
 import gratis
 from gratis.accounting import verify_certificate
 from gratis.cli.program import run
-from gratis.data.encoding import TableSchema
 from gratis.ledger import Ledger
-from gratis.specs.certificates import Certificate
-from gratis.specs.errors import GratisError
+from gratis.records.certificates import Certificate
+from gratis.records.errors import GratisError
+from gratis.rows.encoding import TableSchema
 
 Rng = np.random.Generator
 FILES = Path(__file__).parents[1] / "tests" / "estimators" / "files_0_1_0"

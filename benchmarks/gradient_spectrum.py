@@ -16,7 +16,7 @@ import time
 
 import numpy as np
 
-from gratis.audits.gradient_spectrum import GradientRecorder
+from gratis_papers.gradient_spectrum import GradientRecorder
 
 
 def main() -> None:

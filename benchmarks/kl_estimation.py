@@ -21,9 +21,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from gratis.theory.initialization import layer_variances, layer_widths
-from gratis.training.noisy_gd import _squared_gaps
-from gratis.training.relu_network import ReluNetwork, softmax_residual
+from gratis.planning.bounds.initialization import layer_variances, layer_widths
+from gratis_papers.noisy_gd import _squared_gaps
+from gratis_papers.relu_network import ReluNetwork, softmax_residual
 
 MICRO_BATCH = 1024
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from gratis import DPRandomFeaturesClassifier
 from gratis.accounting import verify_certificate
-from gratis.data.images import load_mnist
+from gratis_papers.images import load_mnist
 
 PARTS = {"with-mean": True, "without-mean": False}
 

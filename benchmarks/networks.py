@@ -59,7 +59,7 @@ def private_step(n: int) -> Callable[[], None]:
     from gratis.accounting.network_descent import network_descent_event
     from gratis.mechanisms.ghost_clipping import ClippedGradientSum
     from gratis.mechanisms.noise import NoiseSource
-    from gratis.specs.neighbouring import Neighbouring
+    from gratis.records.neighbouring import Neighbouring
 
     X, y = problem(n)
     network = plain_network()

@@ -21,13 +21,13 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from gratis.accounting.iteration import least_noise
-from gratis.data.streaming import open_rows
 from gratis.mechanisms.noise import NoiseSource
-from gratis.simulation.one_pass_runs import simulate_one_pass
-from gratis.specs.events import OnePassIteration
-from gratis.specs.neighbouring import Neighbouring
-from gratis.specs.sequences import Runs
-from gratis.training.one_pass import OnePassLoss, OnePassTrainer, train_one_pass
+from gratis.records.events import OnePassIteration
+from gratis.records.neighbouring import Neighbouring
+from gratis.records.sequences import Runs
+from gratis.rows.streaming import open_rows
+from gratis.stages.one_pass import OnePassLoss, OnePassTrainer, train_one_pass
+from gratis_papers.one_pass_runs import simulate_one_pass
 
 BLOCKS = 1024
 INFLATION = 1.01

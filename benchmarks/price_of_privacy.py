@@ -20,10 +20,10 @@ import numpy as np
 from gratis import DPRandomFeaturesRegressor
 from gratis.accounting import calibrate_mu, s0_noise_multiplier, verify_certificate
 from gratis.models.random_features import TANH, RandomFeatures
-from gratis.planner.random_features import plan_random_features
-from gratis.simulation.random_features_twin import SignTwin
-from gratis.specs.budget import Budget
-from gratis.training.gram import Gram, accumulate_gram, decompose
+from gratis.planning.random_features import plan_random_features
+from gratis.planning.twins.random_features_twin import SignTwin
+from gratis.records.budget import Budget
+from gratis.stages.gram import Gram, accumulate_gram, decompose
 
 N, D, P, HELD_OUT = 2000, 100, 40_000, 4000
 BUDGET = Budget(epsilon=4.0, delta=1 / N)

@@ -18,9 +18,9 @@ import numpy as np
 
 from gratis.accounting import calibrate_mu
 from gratis.models.random_features import RandomFeatures, SquaredErrorModel
-from gratis.specs.budget import Budget
-from gratis.training.dual import simulate_dual
-from gratis.training.gram import accumulate_gram, decompose
+from gratis.records.budget import Budget
+from gratis.stages.dual import simulate_dual
+from gratis.stages.gram import accumulate_gram, decompose
 
 N, D, STEPS, TEST = 2000, 100, 200, 500
 

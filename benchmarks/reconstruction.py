@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from gratis.audits.attacked_models import interpolant, sphere_problem
 from gratis.audits.reconstruction import FrozenLayer, match_points, reconstruct
 from gratis.audits.span_projection import SpanResidual
 from gratis.models.random_features import RELU, RandomFeatures
-from gratis.papers.s1_reconstruction import interpolant, sphere_problem
 
 N, D, P = 20, 100, 20_000
 

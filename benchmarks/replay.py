@@ -42,11 +42,11 @@ from gratis.audits.trainings import (
     in_primal,
     subsampled_training,
 )
-from gratis.data.streaming import ArrayRows
 from gratis.estimators.scales import PublicScales
 from gratis.mechanisms.noise import NoiseSource
-from gratis.specs.budget import Budget
-from gratis.specs.neighbouring import Neighbouring
+from gratis.records.budget import Budget
+from gratis.records.neighbouring import Neighbouring
+from gratis.rows.streaming import ArrayRows
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results" / "replay.json"
@@ -179,8 +179,8 @@ def prepared(cell: Cell, seeds: Iterator[int]) -> tuple[Callable[[Any], Any], Ho
         return NoiseSource.insecure(next(seeds))
 
     if cell.estimator == "network, subsampled":
-        from gratis.specs.events import PoissonSubsampledGaussian
-        from gratis.training.poisson_sampling import PoissonSampling
+        from gratis.records.events import PoissonSubsampledGaussian
+        from gratis.stages.poisson_sampling import PoissonSampling
 
         event = PoissonSubsampledGaussian(
             sampling_rate=0.3, noise_multiplier=1.0, steps=5, neighbouring=Neighbouring.parse(cell.relation)

@@ -34,8 +34,8 @@ from gratis import Budget, Ledger, load_model
 from gratis.accounting import verify_certificate
 from gratis.cli.program import run
 from gratis.estimators.model_choice import predict_quality
-from gratis.specs.certificates import Certificate
-from gratis.specs.errors import GratisError
+from gratis.records.certificates import Certificate
+from gratis.records.errors import GratisError
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 VARIANTS = {

@@ -26,8 +26,8 @@ from gratis.accounting import calibrate_mu
 from gratis.estimators import DPLinearRegression, DPLogisticRegression
 from gratis.estimators.scales import PublicScales
 from gratis.mechanisms.location_scale import Standardiser
-from gratis.specs.budget import Budget
-from gratis.specs.neighbouring import Neighbouring
+from gratis.records.budget import Budget
+from gratis.records.neighbouring import Neighbouring
 
 Array = NDArray[np.float64]
 EPSILON, DELTA = 1.0, 1e-5

@@ -32,9 +32,9 @@ from gratis.mechanisms.noise import NoiseSource
 from gratis.models.linear import LinearModel
 from gratis.models.logistic import SoftmaxModel
 from gratis.recipes.staged_linear import _twin
-from gratis.specs.budget import Budget
-from gratis.specs.neighbouring import Neighbouring
-from gratis.training.staged import fit_stages, plan_stages, second_moments_pay
+from gratis.records.budget import Budget
+from gratis.records.neighbouring import Neighbouring
+from gratis.stages.staged import fit_stages, plan_stages, second_moments_pay
 
 Array = NDArray[np.float64]
 DELTA = 1e-5

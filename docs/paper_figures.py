@@ -13,7 +13,7 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
     """Called by MkDocs for every page."""
     if _MARK not in markdown:
         return markdown
-    from gratis.papers.registry import FIGURES
+    from gratis_papers.registry import FIGURES
 
     folder = Path(config["docs_dir"]) / "papers"
     parts = []

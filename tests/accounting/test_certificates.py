@@ -13,11 +13,11 @@ import pytest
 from gratis.accounting import calibrate_mu, calibrate_noise_std, issue_certificate, verify_certificate
 from gratis.estimators.evaluation import DISJOINT
 from gratis.mechanisms.noise import NoiseSource
-from gratis.specs.assumptions import ASSUMPTIONS, assumption_id, assumption_text
-from gratis.specs.budget import Budget
-from gratis.specs.certificates import Certificate, Selection
-from gratis.specs.errors import CertificateError
-from gratis.specs.events import (
+from gratis.records.assumptions import ASSUMPTIONS, assumption_id, assumption_text
+from gratis.records.budget import Budget
+from gratis.records.certificates import Certificate, Selection
+from gratis.records.errors import CertificateError
+from gratis.records.events import (
     Composition,
     Event,
     FullBatchDescent,
@@ -25,7 +25,7 @@ from gratis.specs.events import (
     OnePassIteration,
     PoissonSubsampledGaussian,
 )
-from gratis.specs.sequences import Runs
+from gratis.records.sequences import Runs
 
 BUDGET = Budget(epsilon=1.0, delta=1e-5)
 

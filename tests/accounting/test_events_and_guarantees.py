@@ -28,9 +28,9 @@ from gratis.accounting import (
     split_mu,
     total_variation_upper_bound,
 )
-from gratis.specs.budget import Budget
-from gratis.specs.errors import GratisError
-from gratis.specs.events import (
+from gratis.records.budget import Budget
+from gratis.records.errors import GratisError
+from gratis.records.events import (
     Composition,
     Event,
     FullBatchDescent,
@@ -39,9 +39,9 @@ from gratis.specs.events import (
     PoissonSubsampledGaussian,
     event_from_json,
 )
-from gratis.specs.guarantees import ApproximateDPGuarantee, GDPGuarantee, KLGuarantee, PLDGuarantee
-from gratis.specs.neighbouring import Neighbouring
-from gratis.specs.sequences import Runs
+from gratis.records.guarantees import ApproximateDPGuarantee, GDPGuarantee, KLGuarantee, PLDGuarantee
+from gratis.records.neighbouring import Neighbouring
+from gratis.records.sequences import Runs
 
 REPLACE, ZERO = Neighbouring.REPLACE_ONE, Neighbouring.ZERO_OUT
 

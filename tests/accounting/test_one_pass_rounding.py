@@ -11,9 +11,9 @@ from gratis.accounting.one_pass_rounding import (
     one_pass_rounding_inflation,
     projection_interval,
 )
-from gratis.specs.errors import GratisError
-from gratis.specs.events import OnePassIteration
-from gratis.specs.sequences import Runs
+from gratis.records.errors import GratisError
+from gratis.records.events import OnePassIteration
+from gratis.records.sequences import Runs
 
 
 def event_of(eta, clip, std, **changes):

@@ -7,9 +7,9 @@ import pytest
 from scipy.stats import beta as beta_law
 
 from gratis.audits.distinguishing import audit_scores, audit_trainer, binomial_upper_bound
-from gratis.specs.errors import GratisError
-from gratis.specs.events import GaussianRelease
-from gratis.specs.neighbouring import Neighbouring
+from gratis.records.errors import GratisError
+from gratis.records.events import GaussianRelease
+from gratis.records.neighbouring import Neighbouring
 
 EVENT = GaussianRelease(sensitivity=1.0, noise_std=1.0, neighbouring=Neighbouring.REPLACE_ONE)
 

@@ -19,10 +19,10 @@ from gratis.audits.one_run import (
 from gratis.audits.tracing import audit_tracing
 from gratis.mechanisms.noise import NoiseSource
 from gratis.models.linear import LinearModel
-from gratis.specs.errors import GratisError
-from gratis.specs.events import GaussianRelease
-from gratis.specs.neighbouring import Neighbouring
-from gratis.training.full_batch import descend, descent_event
+from gratis.records.errors import GratisError
+from gratis.records.events import GaussianRelease
+from gratis.records.neighbouring import Neighbouring
+from gratis.stages.full_batch import descend, descent_event
 
 ZERO_OUT, REPLACE_ONE = Neighbouring.ZERO_OUT, Neighbouring.REPLACE_ONE
 

@@ -20,9 +20,9 @@ from gratis.audits.distinguishing import audit_scores  # noqa: E402
 from gratis.audits.runs import run_trainings  # noqa: E402
 from gratis.mechanisms.ghost_clipping import ClippedGradientSum  # noqa: E402
 from gratis.mechanisms.noise import NoiseSource  # noqa: E402
-from gratis.specs.events import PoissonSubsampledGaussian  # noqa: E402
-from gratis.training.networks import train_poisson  # noqa: E402
-from gratis.training.poisson_sampling import PoissonSampling  # noqa: E402
+from gratis.records.events import PoissonSubsampledGaussian  # noqa: E402
+from gratis.stages.networks import train_poisson  # noqa: E402
+from gratis.stages.poisson_sampling import PoissonSampling  # noqa: E402
 
 RECORDS, RUNS = 4, 800
 

@@ -11,9 +11,9 @@ from gratis.audits.reconstruction import FrozenLayer, chance_error, match_points
 from gratis.audits.span_projection import SpanResidual
 from gratis.mechanisms.noise import NoiseSource
 from gratis.models.random_features import RELU, RandomFeatures, SquaredErrorModel
-from gratis.specs.errors import GratisError
-from gratis.specs.neighbouring import Neighbouring
-from gratis.training.feature_descent import descend_features
+from gratis.records.errors import GratisError
+from gratis.records.neighbouring import Neighbouring
+from gratis.stages.feature_descent import descend_features
 
 
 def problem(n, d, p, seed, activation="relu", outputs=1):

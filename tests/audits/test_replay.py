@@ -11,14 +11,14 @@ import pytest
 
 from gratis.audits.replay import Fitted, NoiseBook, ReplayAudit, compare, record, replay
 from gratis.mechanisms.noise import NoiseSource
-from gratis.specs.events import (
+from gratis.records.events import (
     Composition,
     FullBatchDescent,
     GaussianRelease,
     OnePassIteration,
     PoissonSubsampledGaussian,
 )
-from gratis.specs.sequences import Runs
+from gratis.records.sequences import Runs
 
 EVENT = GaussianRelease(sensitivity=2.0, noise_std=4.0, neighbouring="replace-one")
 

@@ -11,12 +11,12 @@ from gratis import DPLinearRegression, DPLogisticRegression, DPRandomFeaturesReg
 from gratis.audits.hostile import Table
 from gratis.audits.replay import NoiseBook, compare, record, replay
 from gratis.audits.trainings import estimator_training, in_primal, subsampled_training
-from gratis.data.streaming import ArrayRows
 from gratis.estimators import classification
 from gratis.mechanisms.noise import NoiseSource
-from gratis.specs.events import PoissonSubsampledGaussian
-from gratis.training.feature_descent import Engine
-from gratis.training.poisson_sampling import PoissonSampling
+from gratis.records.events import PoissonSubsampledGaussian
+from gratis.rows.streaming import ArrayRows
+from gratis.stages.feature_descent import Engine
+from gratis.stages.poisson_sampling import PoissonSampling
 
 N, D = 24, 3
 BUDGET = {"epsilon": 4.0, "delta": 1e-3, "preprocessing": "none"}
@@ -55,7 +55,7 @@ def test_honest_programs_raise_nothing_and_come_close():
 
 
 def test_noise_halved(monkeypatch):
-    from gratis.training import staged
+    from gratis.stages import staged
 
     class Half(NoiseSource):
         """Passes on half of the deviation that it is asked for."""
@@ -92,12 +92,12 @@ def test_clipping_left_out(monkeypatch):
         factors = mean(X @ parameters[:, 0])[:, None] - targets
         return np.einsum("id,ibk->dbk", X, factors) / len(X)
 
-    monkeypatch.setattr("gratis.training.full_batch.clipped_mean_gradient", unclipped)
+    monkeypatch.setattr("gratis.stages.full_batch.clipped_mean_gradient", unclipped)
     assert replayed(linear, pair()).ratio > 100
 
 
 def test_clipping_left_out_of_a_pass(monkeypatch):
-    from gratis.training import one_pass_kernels
+    from gratis.stages import one_pass_kernels
 
     def unclipped(theta, pending, X, y, first, batch, steps, clips, *rest):
         return advance(theta, pending, X, y, first, batch, steps, np.full_like(clips, 1e9), *rest)
@@ -149,7 +149,7 @@ def test_the_primal_shows_what_the_dual_hides():
 def test_rows_sorted_by_content(monkeypatch):
     """Sorted rows meet other coins: with the record at the other end, every batch holds other records."""
     pytest.importorskip("torch")
-    from gratis.training import networks
+    from gratis.stages import networks
 
     event = PoissonSubsampledGaussian(sampling_rate=0.5, noise_multiplier=1.0, steps=4, neighbouring="replace-one")
     tables = pair(1.0, 1.0, record_=(-9.0, 0.0, 0.0), other_record=(9.0, 0.0, 0.0), labels=True)
@@ -206,7 +206,7 @@ def test_a_seed_used_for_two_releases_of_one_fit(monkeypatch):
 
 def test_a_trainer_with_a_noise_source_of_its_own(monkeypatch):
     """Noise that does not pass through the estimator's source cannot be shown to be there."""
-    from gratis.training import staged
+    from gratis.stages import staged
 
     whole = staged.descend
     monkeypatch.setattr(

@@ -12,11 +12,11 @@ from gratis.audits.distinguishing import audit_trainer
 from gratis.audits.worst_case import pushing_neighbours, tempting_neighbours
 from gratis.mechanisms.noise import NoiseSource
 from gratis.models.linear import LinearModel
-from gratis.specs.events import Composition, OnePassIteration
-from gratis.specs.neighbouring import Neighbouring
-from gratis.specs.sequences import Runs
-from gratis.training.full_batch import descend, descent_event
-from gratis.training.one_pass import OnePassLoss, OnePassTrainer, train_one_pass
+from gratis.records.events import Composition, OnePassIteration
+from gratis.records.neighbouring import Neighbouring
+from gratis.records.sequences import Runs
+from gratis.stages.full_batch import descend, descent_event
+from gratis.stages.one_pass import OnePassLoss, OnePassTrainer, train_one_pass
 
 N, D = 24, 3
 RELATION = Neighbouring.REPLACE_ONE
@@ -125,27 +125,27 @@ def test_half_the_noise_raises_the_alarm():
 
 
 def test_clipping_left_out_raises_the_alarm(monkeypatch):
-    monkeypatch.setattr("gratis.training.one_pass_kernels.advance", without(clip=False))
+    monkeypatch.setattr("gratis.stages.one_pass_kernels.advance", without(clip=False))
     assert audit_one_pass(constant_event(N), pushing_neighbours(N, D), 100).alarm
 
     def unclipped(X, norms, targets, parameters, mean, clip_norms):
         factors = mean(X @ parameters[:, 0])[:, None] - targets
         return np.einsum("id,ibk->dbk", X, factors) / len(X)
 
-    monkeypatch.setattr("gratis.training.full_batch.clipped_mean_gradient", unclipped)
+    monkeypatch.setattr("gratis.stages.full_batch.clipped_mean_gradient", unclipped)
     assert audit_full_batch(100).alarm
 
 
 def test_the_step_cap_left_out_raises_the_alarm(monkeypatch):
     pair = tempting_neighbours(30, step_size=1.0, clip_norm=1.0, capped=False)
     assert not audit_one_pass(constant_event(30), pair, 200).alarm
-    monkeypatch.setattr("gratis.training.one_pass_kernels.advance", without(cap=False))
+    monkeypatch.setattr("gratis.stages.one_pass_kernels.advance", without(cap=False))
     assert audit_one_pass(constant_event(30), pair, 200).alarm
 
 
 def test_the_stand_in_kernel_is_honest_when_nothing_is_left_out(monkeypatch):
     """Negative control of the two tests above: the same Python kernel with both protections raises nothing."""
-    monkeypatch.setattr("gratis.training.one_pass_kernels.advance", without())
+    monkeypatch.setattr("gratis.stages.one_pass_kernels.advance", without())
     assert not audit_one_pass(constant_event(N), pushing_neighbours(N, D), 200).alarm
 
 
@@ -204,7 +204,7 @@ def test_a_seed_reused_across_releases_raises_the_alarm(monkeypatch):
 
         return run, event
 
-    monkeypatch.setattr("gratis.training.one_pass.OnePassTrainer", SeedReused)
+    monkeypatch.setattr("gratis.stages.one_pass.OnePassTrainer", SeedReused)
     (first, event), (second, _) = sabotaged(0, 0), sabotaged(1, 10**6)
     assert audit_trainer(first, second, event, runs=200).alarm
 

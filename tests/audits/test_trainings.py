@@ -17,8 +17,8 @@ from gratis.audits.trainings import (
     replay_audit,
     subsampled_training,
 )
-from gratis.specs.budget import Budget
-from gratis.specs.neighbouring import Neighbouring
+from gratis.records.budget import Budget
+from gratis.records.neighbouring import Neighbouring
 
 REPLACE, ZERO_OUT = Neighbouring.REPLACE_ONE, Neighbouring.ZERO_OUT
 
@@ -82,8 +82,8 @@ def test_the_score_on_held_out_rows(classes, relation):
 @pytest.mark.parametrize("relation", [REPLACE, ZERO_OUT])
 def test_subsampled_networks(relation):
     pytest.importorskip("torch")
-    from gratis.specs.events import PoissonSubsampledGaussian
-    from gratis.training.poisson_sampling import PoissonSampling
+    from gratis.records.events import PoissonSubsampledGaussian
+    from gratis.stages.poisson_sampling import PoissonSampling
 
     event = PoissonSubsampledGaussian(sampling_rate=0.5, noise_multiplier=1.0, steps=4, neighbouring=relation)
     tables = HostileTables(n=20, d=2, classes=(0, 1), invalid=True, outside=False)

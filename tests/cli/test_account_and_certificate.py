@@ -70,10 +70,10 @@ def test_bad_input_is_one_sentence_and_code_2(arguments: list[str], capsys: pyte
 
 def test_certificate_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from gratis.accounting import issue_certificate
-    from gratis.specs.budget import Budget
-    from gratis.specs.certificates import Selection
-    from gratis.specs.events import GaussianRelease
-    from gratis.specs.neighbouring import Neighbouring
+    from gratis.records.budget import Budget
+    from gratis.records.certificates import Selection
+    from gratis.records.events import GaussianRelease
+    from gratis.records.neighbouring import Neighbouring
 
     budget = Budget(mu=0.5, neighbouring=Neighbouring.ZERO_OUT)
     event = GaussianRelease(sensitivity=1.0, noise_std=2.1, neighbouring=Neighbouring.ZERO_OUT)

@@ -25,8 +25,8 @@ from gratis.accounting import verify_certificate
 from gratis.cli.program import run
 from gratis.estimators.model_file import save_model
 from gratis.estimators.table_fit import TableJob
-from gratis.specs.certificates import Certificate
-from gratis.specs.errors import LedgerError
+from gratis.records.certificates import Certificate
+from gratis.records.errors import LedgerError
 
 BUDGET = ["--epsilon", "4", "--delta", "1e-3"]
 QUICK = ["--no-audit", "--model", "linear"]
@@ -361,7 +361,7 @@ def test_kill_during_training_leaves_the_budget_spent_and_no_model(
     command += ["--ledger", str(tmp_path / "l"), "--budget", "people"]
     # The descent waits, so that the signal arrives while the program trains and not after.
     program = (
-        "import sys, time; import gratis.training.staged as s; from gratis.cli.program import run\n"
+        "import sys, time; import gratis.stages.staged as s; from gratis.cli.program import run\n"
         "from gratis.estimators.table_fit import TableJob\n"
         "def slow(*a, **k): time.sleep(600)\n"
         "check = TableJob.check\n"

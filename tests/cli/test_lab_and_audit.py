@@ -12,7 +12,7 @@ from gratis import DPLinearRegression, DPRandomFeaturesClassifier, DPRandomFeatu
 from gratis.cli.audit import app as audit_app
 from gratis.cli.lab import app as lab_app
 from gratis.mechanisms.noise import NoiseSource
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
 
 RUNNER = CliRunner()
 

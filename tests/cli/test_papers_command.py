@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from gratis.cli.papers import app
-from gratis.papers import registry
-from gratis.papers.registry import Claim, Figure, PaperResult
-from gratis.papers.sweeps import sweep
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
+from gratis_papers import registry
+from gratis_papers.registry import Claim, Figure, PaperResult
+from gratis_papers.sweeps import sweep
 
 RUNNER = CliRunner()
 

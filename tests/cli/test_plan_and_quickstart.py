@@ -9,7 +9,7 @@ import pytest
 
 from gratis.accounting import verify_certificate
 from gratis.cli.program import run
-from gratis.specs.certificates import Certificate
+from gratis.records.certificates import Certificate
 
 KNOWN = ["--signal-variance", "1", "--label-noise-variance", "0.25", "--spectrum", "isotropic"]
 

@@ -7,7 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from gratis.cli.plan_network import network
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
 
 SIZES = ["--n", "10000", "--d", "3072", "--classes", "2", "--width", "1024", "--depth", "10", "--kl-budget", "1"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from gratis.accounting import calibrate_mu
 from gratis.cli.program import run
-from gratis.specs.budget import Budget
+from gratis.records.budget import Budget
 
 FACTS = {"--n": "200", "--d": "10", "--p": "30000", "--epsilon": "4", "--delta": "0.005"}
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from gratis import DPLinearRegression, save_model
 from gratis.cli.audit import ALARM, app
 from gratis.mechanisms.noise import NoiseSource
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
 
 FAST = ["--preprocessing", "none", "--n", "20", "--d", "2", "--pairs", "6"]
 

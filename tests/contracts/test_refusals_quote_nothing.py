@@ -19,10 +19,10 @@ from gratis import (
     DPRandomFeaturesClassifier,
     DPRandomFeaturesRegressor,
 )
-from gratis.data.encoding import Column, EncodedRows, Kind, TableSchema
-from gratis.data.streaming import open_rows
-from gratis.data.tables import open_table
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
+from gratis.rows.encoding import Column, EncodedRows, Kind, TableSchema
+from gratis.rows.streaming import open_rows
+from gratis.rows.tables import open_table
 
 CANARY = "canary17"
 X, Y = np.zeros((4, 2)), np.array([0.0, 1.0, 0.0, 1.0])
@@ -116,6 +116,6 @@ def test_readers_quote_no_cell(tmp_path: Path) -> None:
 
 def test_networks_quote_no_record() -> None:
     pytest.importorskip("torch")
-    from gratis.training.networks import _arrays
+    from gratis.stages.networks import _arrays
 
     refuse(lambda: _arrays([[1.0, CANARY], [2.0]], [0, 1]))

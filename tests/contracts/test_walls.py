@@ -11,24 +11,24 @@ import pytest
 import gratis
 
 SOURCE = Path(gratis.__file__).parent
-BASE = {"specs", "numerics"}
+PAPERS = SOURCE.parent / "gratis_papers"
+BASE = {"records", "numerics"}
+TRAINS = BASE | {"accounting", "mechanisms", "models", "stages"}
 MAY_IMPORT = {
-    "specs": set(),
+    "records": set(),
     "numerics": set(),
     "accounting": BASE,
-    "theory": BASE,
     "models": BASE,
-    "data": BASE,
+    "rows": BASE,
     "mechanisms": BASE | {"accounting"},
-    "training": BASE | {"accounting", "mechanisms"},
-    "stages": BASE | {"accounting", "mechanisms", "models"},
-    "simulation": BASE | {"accounting", "mechanisms", "training", "models"},
-    "planner": BASE | {"theory", "accounting", "simulation"},
-    "ledger": {"specs", "accounting"},
-    "audits": BASE | {"accounting", "mechanisms", "training", "models", "recipes", "estimators"},
-    "report": {"specs"},
-    "recipes": BASE | {"accounting", "mechanisms", "models", "training", "simulation", "planner", "data", "stages"},
+    "stages": TRAINS,
+    "planning": TRAINS,
+    "recipes": TRAINS | {"planning", "rows"},
+    "ledger": {"records", "accounting"},
+    "audits": TRAINS | {"recipes", "estimators"},
+    "report": {"records"},
 }
+THEORY = ("planning/one_pass", "planning/bounds")
 
 
 def imports_of(tree: ast.AST) -> Iterator[str]:
@@ -53,12 +53,19 @@ def test_room_imports_only_what_it_may(room: str) -> None:
 
 
 def test_every_room_has_its_rule() -> None:
-    upper = {"estimators", "papers", "cli"}
-    rooms = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
-    assert rooms == set(MAY_IMPORT) | upper
-    for path in SOURCE.rglob("*.py"):
-        if path.parent.name not in {"papers", "cli"}:
-            assert "papers" not in rooms_reached(path.read_text(encoding="utf-8")) or path.parent.name == "papers"
+    assert {path.parent.name for path in SOURCE.glob("*/__init__.py")} == set(MAY_IMPORT) | {"estimators", "cli"}
+
+
+def test_papers_are_used_by_their_commands_alone() -> None:
+    users = {
+        str(path.relative_to(SOURCE))
+        for path in SOURCE.rglob("*.py")
+        if any(
+            name.split(".")[0] == "gratis_papers" for name in imports_of(ast.parse(path.read_text(encoding="utf-8")))
+        )
+    }
+    assert users == {"cli/papers.py", "cli/lab.py"}
+    assert PAPERS.is_dir()
 
 
 def reachable(room: str) -> set[str]:
@@ -73,29 +80,36 @@ def reachable(room: str) -> set[str]:
     return seen
 
 
-def test_the_planner_never_reaches_data() -> None:
-    assert "data" not in reachable("planner")
-    assert "estimators" not in reachable("planner")
+def test_planning_never_reaches_rows() -> None:
+    assert "rows" not in reachable("planning")
+    assert "estimators" not in reachable("planning")
 
 
 def test_accounting_and_theory_do_not_see_each_other() -> None:
-    assert "theory" not in reachable("accounting")
-    assert "accounting" not in reachable("theory")
+    assert "planning" not in reachable("accounting")
+    for folder in THEORY:
+        for path in (SOURCE / folder).rglob("*.py"):
+            names = set(imports_of(ast.parse(path.read_text(encoding="utf-8"))))
+            ours = {name for name in names if name.startswith("gratis.")}
+            allowed = tuple(
+                f"gratis.{room}" for room in ("records", "numerics", *(f.replace("/", ".") for f in THEORY))
+            )
+            assert all(name.startswith(allowed) for name in ours), path
 
 
 def test_nothing_that_trains_reaches_its_auditor() -> None:
-    for room in ("mechanisms", "training", "stages", "recipes", "estimators", "planner", "ledger"):
+    for room in ("mechanisms", "stages", "recipes", "estimators", "planning", "ledger"):
         assert "audits" not in reachable(room)
 
 
 def test_report_sees_results_only() -> None:
-    assert reachable("report") <= {"specs", "report"}
+    assert reachable("report") <= {"records", "report"}
 
 
 def test_the_reader_of_imports_would_notice() -> None:
     """Negative control: lazy and aliased imports are seen."""
-    assert rooms_reached("def f():\n    import gratis.data.streaming as s") == {"data"}
-    assert rooms_reached("from gratis import theory") == {"theory"}
+    assert rooms_reached("def f():\n    import gratis.rows.streaming as s") == {"rows"}
+    assert rooms_reached("from gratis import planning") == {"planning"}
 
 
 def test_core_never_imports_torch_or_dp_accounting_at_import_time() -> None:
@@ -103,7 +117,7 @@ def test_core_never_imports_torch_or_dp_accounting_at_import_time() -> None:
     import sys
 
     code = (
-        "import sys, gratis, gratis.accounting, gratis.specs.events, gratis.mechanisms.noise;"
+        "import sys, gratis, gratis.accounting, gratis.records.events, gratis.mechanisms.noise;"
         "heavy = {'torch', 'dp_accounting', 'matplotlib', 'pandas', 'sklearn', 'pyarrow'} & set(sys.modules);"
         "sys.exit(str(heavy) if heavy else 0)"
     )

@@ -12,9 +12,9 @@ from gratis import DPAdditiveClassifier, DPAdditiveRegressor, DPLinearRegression
 from gratis.accounting import verify_certificate
 from gratis.audits.hostile import HostileTables
 from gratis.audits.trainings import audit_tables, estimator_training
-from gratis.data.streaming import ArrayRows
-from gratis.specs.errors import GratisError
-from gratis.specs.neighbouring import Neighbouring
+from gratis.records.errors import GratisError
+from gratis.records.neighbouring import Neighbouring
+from gratis.rows.streaming import ArrayRows
 
 SEEDED: dict[str, Any] = {"noise_seed": 3, "insecure_reproducible": True}
 RNG = np.random.default_rng(0)

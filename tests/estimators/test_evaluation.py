@@ -12,7 +12,7 @@ from gratis.accounting import leaf_mu, verify_certificate
 from gratis.estimators.evaluation import _hits, _squares, evaluate_privately, evaluation_event
 from gratis.estimators.private_fit import Release
 from gratis.mechanisms.noise import NoiseSource
-from gratis.specs.neighbouring import Neighbouring
+from gratis.records.neighbouring import Neighbouring
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3000, 3))

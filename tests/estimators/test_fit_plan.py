@@ -12,7 +12,7 @@ import pytest
 
 from gratis import Budget, Descent, DPRandomFeaturesRegressor, Ledger, load_model, plan, read_plan, save_model
 from gratis.cli.program import run
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
 
 BUDGET = Budget(epsilon=2.0, delta=1e-3)
 RNG = np.random.default_rng(0)

@@ -19,11 +19,11 @@ from gratis import (
     DPRandomFeaturesRegressor,
     PublicScales,
 )
-from gratis.data.streaming import ArrayRows
 from gratis.estimators.classification import encoded
-from gratis.specs.errors import GratisError
-from gratis.specs.neighbouring import Neighbouring
-from gratis.training.feature_mean import release_feature_mean
+from gratis.records.errors import GratisError
+from gratis.records.neighbouring import Neighbouring
+from gratis.rows.streaming import ArrayRows
+from gratis.stages.feature_mean import release_feature_mean
 
 RNG = np.random.default_rng(0)
 N, D = 80, 3

@@ -23,9 +23,9 @@ from gratis import (
     save_model,
 )
 from gratis.accounting import verify_certificate
-from gratis.specs.assumptions import ASSUMPTIONS
-from gratis.specs.certificates import Certificate
-from gratis.specs.errors import GratisError
+from gratis.records.assumptions import ASSUMPTIONS
+from gratis.records.certificates import Certificate
+from gratis.records.errors import GratisError
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(600, 4)) * [1, 10, 100, 1] + 5

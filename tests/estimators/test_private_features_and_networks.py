@@ -18,7 +18,7 @@ from gratis import (
     PublicScales,
 )
 from gratis.accounting import verify_certificate
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
 
 X, Y = load_digits(return_X_y=True)
 PIXELS = PublicScales(np.full(64, 8.0), np.full(64, 8.0))

@@ -10,10 +10,10 @@ import pytest
 
 from gratis import Budget, DPLinearRegression, DPLogisticRegression, Ledger, PublicScales
 from gratis.accounting import verify_certificate
-from gratis.data.streaming import ArrayRows
 from gratis.estimators.private_fit import Release
-from gratis.specs.certificates import Certificate
-from gratis.specs.errors import BudgetExceededError, GratisError
+from gratis.records.certificates import Certificate
+from gratis.records.errors import BudgetExceededError, GratisError
+from gratis.rows.streaming import ArrayRows
 
 RNG = np.random.default_rng(0)
 N, D = 3000, 6
@@ -263,7 +263,7 @@ def test_no_message_quotes_a_private_cell() -> None:
 
 def test_a_table_that_cannot_fit_is_refused_before_the_ledger_is_asked(monkeypatch):
     """A process killed halfway would have spent its budget for nothing."""
-    from gratis.training import staged
+    from gratis.stages import staged
 
     model = DPLinearRegression(epsilon=1.0, delta=1e-5)
     monkeypatch.setattr(staged, "available_memory", lambda: 10**6)

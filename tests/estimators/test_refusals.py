@@ -11,7 +11,7 @@ import pytest
 
 from gratis import DPLinearRegression, DPLogisticRegression, DPRandomFeaturesClassifier, DPRandomFeaturesRegressor
 from gratis.ledger import Ledger
-from gratis.specs.budget import Budget
+from gratis.records.budget import Budget
 
 REGRESSORS = [
     DPLinearRegression(epsilon=1.0, delta=1e-3),

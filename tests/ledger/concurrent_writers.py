@@ -26,9 +26,9 @@ from pathlib import Path
 from gratis.ledger import Ledger
 from gratis.ledger import ledger as room
 from gratis.ledger.chain import Entry
-from gratis.specs.budget import Budget
-from gratis.specs.errors import BudgetExceededError, LedgerError
-from gratis.specs.events import GaussianRelease
+from gratis.records.budget import Budget
+from gratis.records.errors import BudgetExceededError, LedgerError
+from gratis.records.events import GaussianRelease
 
 WRITERS = 4
 ROUNDS_A_LEDGER = 5

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gratis.ledger.chain import GENESIS, Entry, canonical_json, read_chain
-from gratis.specs.errors import LedgerError
+from gratis.records.errors import LedgerError
 
 _json = st.recursive(
     st.none()

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from gratis.ledger import Ledger
-from gratis.specs.budget import Budget
-from gratis.specs.errors import BudgetExceededError
-from gratis.specs.events import GaussianRelease
+from gratis.records.budget import Budget
+from gratis.records.errors import BudgetExceededError
+from gratis.records.events import GaussianRelease
 
 _PROGRAM = Path(__file__).with_name("concurrent_writers.py")
 _ROUNDS = int(os.environ.get("GRATIS_CRASH_ROUNDS", "16"))

@@ -9,10 +9,10 @@ from contextlib import closing
 import pytest
 
 from gratis.ledger import Ledger
-from gratis.specs.budget import Budget
-from gratis.specs.errors import LedgerError
-from gratis.specs.events import FullBatchDescent, GaussianRelease
-from gratis.specs.sequences import Runs
+from gratis.records.budget import Budget
+from gratis.records.errors import LedgerError
+from gratis.records.events import FullBatchDescent, GaussianRelease
+from gratis.records.sequences import Runs
 
 _EVENT = GaussianRelease(sensitivity=1.0, noise_std=9.0, neighbouring="replace-one")
 _LONG = FullBatchDescent(

@@ -14,9 +14,9 @@ from gratis.ledger import Ledger, content_fingerprint
 from gratis.ledger.accounts import budget_payload
 from gratis.ledger.chain import Entry
 from gratis.ledger.storage import create_file, writer
-from gratis.specs.budget import Budget
-from gratis.specs.errors import BudgetExceededError, GratisError, LedgerError
-from gratis.specs.events import Composition, GaussianRelease
+from gratis.records.budget import Budget
+from gratis.records.errors import BudgetExceededError, GratisError, LedgerError
+from gratis.records.events import Composition, GaussianRelease
 
 
 def _event(noise_std: float = 4.0, relation: str = "replace-one", label: str = "") -> GaussianRelease:

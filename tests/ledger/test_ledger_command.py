@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 from gratis.cli.ledger import app
 from gratis.ledger import Ledger, content_fingerprint
-from gratis.specs.errors import GratisError
-from gratis.specs.events import GaussianRelease
+from gratis.records.errors import GratisError
+from gratis.records.events import GaussianRelease
 
 
 def _run(*arguments: object) -> str:

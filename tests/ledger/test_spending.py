@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from gratis.accounting import calibrate_mu, calibrate_noise_std
 from gratis.ledger import Ledger
 from gratis.ledger.spending import Spending, check_affordable, spending
-from gratis.specs.budget import Budget
-from gratis.specs.errors import BudgetExceededError, LedgerError
-from gratis.specs.events import Composition, GaussianRelease, PoissonSubsampledGaussian
+from gratis.records.budget import Budget
+from gratis.records.errors import BudgetExceededError, LedgerError
+from gratis.records.events import Composition, GaussianRelease, PoissonSubsampledGaussian
 
 
 def _release(mu: float, relation: str = "replace-one", **more) -> GaussianRelease:

@@ -5,7 +5,7 @@ from gratis.mechanisms.clipped_gradient import clipped_mean_gradient, row_norms,
 from gratis.models.linear import LinearModel
 from gratis.models.logistic import SoftmaxModel
 from gratis.numerics.rounding import rounding_inflation
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
 
 EXTREMES = [0.0, 1.0, -1.0, 1e-300, 1e-170, 1e150, 1e200, -1e308, np.nan, np.inf, -np.inf]
 

@@ -12,7 +12,7 @@ from gratis.mechanisms import layer_rules  # noqa: E402
 from gratis.mechanisms.block_sums import BlockSums  # noqa: E402
 from gratis.mechanisms.ghost_clipping import ClippedGradientSum, cross_entropy  # noqa: E402
 from gratis.numerics.network_rounding import BLOCK, GROUP, network_rounding_inflation  # noqa: E402
-from gratis.specs.errors import GratisError  # noqa: E402
+from gratis.records.errors import GratisError  # noqa: E402
 
 
 class Scaled(nn.Module):

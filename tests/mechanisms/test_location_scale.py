@@ -11,8 +11,8 @@ from gratis.mechanisms.location_scale import (
     release_location_scale,
 )
 from gratis.mechanisms.noise import NoiseSource
-from gratis.specs.errors import GratisError
-from gratis.specs.neighbouring import Neighbouring
+from gratis.records.errors import GratisError
+from gratis.records.neighbouring import Neighbouring
 
 RELATIONS = list(Neighbouring)
 

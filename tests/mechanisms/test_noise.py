@@ -13,7 +13,7 @@ from scipy import stats
 
 from gratis.mechanisms import noise
 from gratis.mechanisms.noise import DRAWS, GRID_BITS, NoiseSource, noise_source, snap
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
 
 
 def looks_normal(sample: np.ndarray, std: float) -> bool:

@@ -11,8 +11,8 @@ from gratis.mechanisms.second_moments import (
     release_second_moments,
     second_moment_event,
 )
-from gratis.specs.errors import GratisError
-from gratis.specs.neighbouring import Neighbouring
+from gratis.records.errors import GratisError
+from gratis.records.neighbouring import Neighbouring
 
 RELATIONS = list(Neighbouring)
 

@@ -5,8 +5,8 @@ import pytest
 
 from gratis.models.kernels import infinite_width_diagonal, infinite_width_kernel
 from gratis.models.random_features import ERF, RELU, TANH, Activation, RandomFeatures
-from gratis.specs.errors import GratisError
-from gratis.training.gram import accumulate_gram
+from gratis.records.errors import GratisError
+from gratis.stages.gram import accumulate_gram
 
 
 def rows(n: int, d: int, seed: int) -> np.ndarray:

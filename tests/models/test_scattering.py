@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gratis.models.scattering import ScatteringFeatures, _filters, _low_pass_matrix
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
 
 
 def images(n: int, side: int = 28) -> np.ndarray:

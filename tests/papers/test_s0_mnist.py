@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gratis.papers import s0_mnist  # noqa: E402
+from gratis_papers import s0_mnist  # noqa: E402
 
 
 def one_step(clip_norm: float, multiplier: float, seed: int = 3) -> tuple[list[np.ndarray], s0_mnist._Images]:
@@ -19,7 +19,7 @@ def one_step(clip_norm: float, multiplier: float, seed: int = 3) -> tuple[list[n
         caught[:] = [w.numpy().astype(np.float64) for w in self.weights]  # type: ignore[attr-defined]
         return torch.zeros(len(x), 10)  # type: ignore[arg-type]
 
-    from gratis.training.relu_network import ReluNetwork
+    from gratis_papers.relu_network import ReluNetwork
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ReluNetwork, "scores", scores)

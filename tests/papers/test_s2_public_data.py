@@ -7,11 +7,11 @@ import pytest
 
 from gratis.accounting import least_noise
 from gratis.mechanisms.noise import NoiseSource
-from gratis.papers.s2_public_data import load_task, run_passes
-from gratis.specs.events import OnePassIteration
-from gratis.specs.neighbouring import Neighbouring
-from gratis.specs.sequences import Runs
-from gratis.training.one_pass import OnePassLoss, OnePassTrainer
+from gratis.records.events import OnePassIteration
+from gratis.records.neighbouring import Neighbouring
+from gratis.records.sequences import Runs
+from gratis.stages.one_pass import OnePassLoss, OnePassTrainer
+from gratis_papers.s2_public_data import load_task, run_passes
 
 
 def test_tables_are_split_without_overlap_and_scaled_by_public_rows_alone() -> None:

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from gratis.papers.registry import FIGURES, run_figure
-from gratis.papers.statements import PAPERS, STATEMENTS
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
+from gratis_papers.registry import FIGURES, run_figure
+from gratis_papers.statements import PAPERS, STATEMENTS
 
 NEEDS_TORCH = {"s0-fig1-left", "s0-fig1-right", "s0-fig2-5", "s3-fig1", "s3-fig2", "s4-fig2"}
 # A power-law covariance lies outside S2's Theorem 2, and harmonic loses there for small γ: exactly, and by 14 %.

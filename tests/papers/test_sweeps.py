@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gratis.papers import sweeps
-from gratis.papers.sweeps import Execution, executing, sweep
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
+from gratis_papers import sweeps
+from gratis_papers.sweeps import Execution, executing, sweep
 
 # A sweep in a program of its own, so that workers can import the function. Each computed setting leaves a trace. While
 # the file "stop" is there, nothing beyond x = 2 is computed: the kill comes in the middle, however busy the machine is.
@@ -37,7 +37,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from traced_sweep import traced
-from gratis.papers.sweeps import Execution, executing, sweep
+from gratis_papers.sweeps import Execution, executing, sweep
 folder = Path(sys.argv[1]) / "kept" if sys.argv[3] == "resume" else None
 with executing(Execution(folder=folder, jobs=int(sys.argv[2]))):
     print(sweep(traced, [{"x": x} for x in range(6)]))

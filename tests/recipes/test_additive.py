@@ -10,7 +10,7 @@ import pytest
 from gratis.accounting import compose_mu, leaf_mu
 from gratis.mechanisms.noise import NoiseSource
 from gratis.recipes.additive_stages import plan_additive, run_additive
-from gratis.specs.neighbouring import Neighbouring
+from gratis.records.neighbouring import Neighbouring
 
 RELATIONS = [Neighbouring.ZERO_OUT, Neighbouring.REPLACE_ONE]
 SIZES: list[dict[str, Any]] = [

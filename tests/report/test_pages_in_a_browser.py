@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from gratis.accounting import issue_certificate
+from gratis.records.budget import Budget
+from gratis.records.certificates import Selection
+from gratis.records.events import GaussianRelease
 from gratis.report.figures import cost_figure, tradeoff_figure
 from gratis.report.page import ReportContent, render_page
-from gratis.specs.budget import Budget
-from gratis.specs.certificates import Selection
-from gratis.specs.events import GaussianRelease
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 HANG = 3600  # seconds: a browser that hangs, not one on a busy machine

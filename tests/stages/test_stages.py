@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gratis.mechanisms.location_scale import Standardiser
-from gratis.specs.neighbouring import Neighbouring
+from gratis.records.neighbouring import Neighbouring
 from gratis.stages.block_shrinkage import cleaned_moments, combined, pair_moments
 from gratis.stages.clipped_gradients import plan_gradients, release_gradient
 from gratis.stages.column_histograms import plan_column_histograms, release_column_histograms

@@ -17,9 +17,9 @@ from scipy import stats
 
 from gratis.accounting.iteration import amplification_by_iteration
 from gratis.mechanisms.noise import NoiseSource
-from gratis.specs.events import OnePassIteration
-from gratis.specs.sequences import Runs
-from gratis.training.one_pass import OnePassLoss, OnePassTrainer
+from gratis.records.events import OnePassIteration
+from gratis.records.sequences import Runs
+from gratis.stages.one_pass import OnePassLoss, OnePassTrainer
 
 N = D = 100
 RUNS = 2000
@@ -107,7 +107,7 @@ def test_the_trainer_keeps_its_promise_and_attains_it_on_the_adversarial_stream(
 
 
 def test_leaving_the_cap_out_is_caught(monkeypatch):
-    monkeypatch.setattr("gratis.training.one_pass_kernels.advance", advance_without_cap)
+    monkeypatch.setattr("gratis.stages.one_pass_kernels.advance", advance_without_cap)
     monkeypatch.setitem(globals(), "RUNS", 400)
     event = output_perturbation(rho=1.0)
     stream = adversarial_stream(capped=False)

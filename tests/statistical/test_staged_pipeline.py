@@ -17,8 +17,8 @@ from scipy.stats import beta, norm
 from gratis.mechanisms.noise import NoiseSource
 from gratis.models.linear import LinearModel
 from gratis.models.logistic import SoftmaxModel
-from gratis.specs.neighbouring import Neighbouring
-from gratis.training.staged import fit_stages, plan_stages
+from gratis.records.neighbouring import Neighbouring
+from gratis.stages.staged import fit_stages, plan_stages
 
 MU = 2.0
 RELATIONS = list(Neighbouring)

@@ -12,8 +12,8 @@ import pytest
 from scipy.stats import norm
 
 from gratis.accounting.iteration import amplification_by_iteration
-from gratis.specs.events import OnePassIteration
-from gratis.specs.sequences import Runs
+from gratis.records.events import OnePassIteration
+from gratis.records.sequences import Runs
 
 
 def rho_written_out(a, s, kappa):

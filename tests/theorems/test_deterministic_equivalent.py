@@ -8,13 +8,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gratis.planner.one_pass_event import one_pass_event
-from gratis.simulation.one_pass_runs import simulate_one_pass
-from gratis.specs.neighbouring import Neighbouring
-from gratis.theory.one_pass import OnePassProblem, predict_one_pass
-from gratis.theory.schedule_optimisation import optimise_all
-from gratis.theory.schedules import Schedule
-from gratis.theory.spectra import parse_spectrum
+from gratis.planning.one_pass.prediction import OnePassProblem, predict_one_pass
+from gratis.planning.one_pass.schedule_optimisation import optimise_all
+from gratis.planning.one_pass.schedules import Schedule
+from gratis.planning.one_pass.spectra import parse_spectrum
+from gratis.planning.one_pass_event import one_pass_event
+from gratis.records.neighbouring import Neighbouring
+from gratis_papers.one_pass_runs import simulate_one_pass
 
 RHO, NOISE = 0.5, 0.25
 

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from gratis.theory.one_pass import OnePassProblem
-from gratis.theory.rates import scaling_exponent
-from gratis.theory.schedule_optimisation import Family, FamilyKind, optimise_schedule
-from gratis.theory.spectra import PowerLawSpectrum
+from gratis.planning.one_pass.prediction import OnePassProblem
+from gratis.planning.one_pass.rates import scaling_exponent
+from gratis.planning.one_pass.schedule_optimisation import Family, FamilyKind, optimise_schedule
+from gratis.planning.one_pass.spectra import PowerLawSpectrum
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0, 6.0])

@@ -7,12 +7,12 @@ import math
 from gratis.accounting.gdp import gdp_mu_lower_bound
 from gratis.accounting.subsampling import pld_epsilon_upper_bound
 from gratis.numerics.outward import round_down, round_up
-from gratis.specs.budget import Budget
-from gratis.specs.checks import check_count, check_delta, check_non_negative, check_positive
-from gratis.specs.errors import GratisError
-from gratis.specs.events import FullBatchDescent, PoissonSubsampledGaussian
-from gratis.specs.neighbouring import Neighbouring
-from gratis.specs.sequences import Runs
+from gratis.records.budget import Budget
+from gratis.records.checks import check_count, check_delta, check_non_negative, check_positive
+from gratis.records.errors import GratisError
+from gratis.records.events import FullBatchDescent, PoissonSubsampledGaussian
+from gratis.records.neighbouring import Neighbouring
+from gratis.records.sequences import Runs
 
 __all__ = [
     "calibrate_descent_noise",

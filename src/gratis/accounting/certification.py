@@ -9,12 +9,12 @@ from typing import Any
 
 from gratis.accounting.composition import account, delta_upper_bound, epsilon_upper_bound
 from gratis.accounting.gdp import gdp_delta_upper_bound
-from gratis.specs.assumptions import assumption_text
-from gratis.specs.budget import Budget
-from gratis.specs.certificates import Certificate, Selection, plain
-from gratis.specs.errors import CertificateError
-from gratis.specs.events import Composition, Event, FullBatchDescent, LeafEvent, OnePassIteration
-from gratis.specs.guarantees import GDPGuarantee, Guarantee
+from gratis.records.assumptions import assumption_text
+from gratis.records.budget import Budget
+from gratis.records.certificates import Certificate, Selection, plain
+from gratis.records.errors import CertificateError
+from gratis.records.events import Composition, Event, FullBatchDescent, LeafEvent, OnePassIteration
+from gratis.records.guarantees import GDPGuarantee, Guarantee
 
 __all__ = ["describe_guarantee", "issue_certificate", "verify_certificate"]
 

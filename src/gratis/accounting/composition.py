@@ -11,9 +11,9 @@ from gratis.accounting.iteration import amplification_by_iteration
 from gratis.accounting.subsampling import pld_delta_upper_bound, pld_epsilon_upper_bound
 from gratis.accounting.zcdp import renyi_epsilon_upper_bound, zcdp_delta_upper_bound, zcdp_epsilon_upper_bound
 from gratis.numerics.outward import round_up
-from gratis.specs.checks import check_count, check_delta, check_non_negative
-from gratis.specs.errors import GratisError
-from gratis.specs.events import (
+from gratis.records.checks import check_count, check_delta, check_non_negative
+from gratis.records.errors import GratisError
+from gratis.records.events import (
     Composition,
     Event,
     FullBatchDescent,
@@ -22,7 +22,7 @@ from gratis.specs.events import (
     OnePassIteration,
     PoissonSubsampledGaussian,
 )
-from gratis.specs.guarantees import (
+from gratis.records.guarantees import (
     ApproximateDPGuarantee,
     GDPGuarantee,
     Guarantee,
@@ -30,8 +30,8 @@ from gratis.specs.guarantees import (
     RenyiGuarantee,
     ZCDPGuarantee,
 )
-from gratis.specs.neighbouring import Neighbouring
-from gratis.specs.sequences import common_runs
+from gratis.records.neighbouring import Neighbouring
+from gratis.records.sequences import common_runs
 
 __all__ = [
     "account",

@@ -12,7 +12,7 @@ from scipy.special import erfinv
 
 from gratis.numerics.gaussian_tradeoff import log_delta, mills_ratio
 from gratis.numerics.outward import UNIT_ROUNDOFF, round_down, round_up
-from gratis.specs.checks import check_delta, check_non_negative
+from gratis.records.checks import check_delta, check_non_negative
 
 __all__ = ["gdp_delta_upper_bound", "gdp_epsilon_upper_bound", "gdp_mu_lower_bound"]
 

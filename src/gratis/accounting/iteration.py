@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.numerics.outward import round_up
-from gratis.specs.checks import check_positive
-from gratis.specs.errors import GratisError
-from gratis.specs.events import OnePassIteration
-from gratis.specs.neighbouring import Neighbouring
-from gratis.specs.sequences import common_runs
+from gratis.records.checks import check_positive
+from gratis.records.errors import GratisError
+from gratis.records.events import OnePassIteration
+from gratis.records.neighbouring import Neighbouring
+from gratis.records.sequences import common_runs
 
 __all__ = ["amplification_by_iteration", "least_noise", "one_pass_zcdp"]
 
@@ -25,7 +25,7 @@ def amplification_by_iteration(event: OnePassIteration) -> float:
     once, the sequences were fixed before data was read and nothing but the last iterate leaves the loop.
     a_k > 0 with no noise at or after k gives ∞.
 
-    >>> from gratis.specs.sequences import Runs
+    >>> from gratis.records.sequences import Runs
     >>> event = OnePassIteration(step_sizes=Runs.constant(0.1, 4), clip_norms=Runs.constant(1.0, 4),
     ...     noise_stds=Runs.of([0, 0, 0, 0.5]), neighbouring="replace-one")
     >>> f"{amplification_by_iteration(event):.6f}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from gratis.numerics.outward import round_up
-from gratis.specs.checks import check_non_negative, check_positive
+from gratis.records.checks import check_non_negative, check_positive
 
 __all__ = ["gdp_kl", "noisy_descent_kl_upper_bound", "total_variation_upper_bound"]
 

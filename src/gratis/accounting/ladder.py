@@ -14,8 +14,8 @@ from scipy.optimize import brentq
 from gratis.accounting.gdp import gdp_mu_lower_bound
 from gratis.accounting.zcdp import zcdp_epsilon_upper_bound
 from gratis.numerics.outward import round_up
-from gratis.specs.checks import check_count, check_delta, check_positive
-from gratis.specs.errors import GratisError
+from gratis.records.checks import check_count, check_delta, check_positive
+from gratis.records.errors import GratisError
 
 __all__ = ["RULES", "LadderRow", "noise_for_composition", "s0_noise_multiplier"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from gratis.accounting.calibration import unit_descent_event
 from gratis.numerics.network_rounding import network_rounding_inflation
-from gratis.specs.checks import check_count
-from gratis.specs.errors import GratisError
-from gratis.specs.events import FullBatchDescent
-from gratis.specs.neighbouring import Neighbouring
+from gratis.records.checks import check_count
+from gratis.records.errors import GratisError
+from gratis.records.events import FullBatchDescent
+from gratis.records.neighbouring import Neighbouring
 
 __all__ = ["MOST_STEPS", "network_descent_event"]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from gratis.numerics.outward import UNIT_ROUNDOFF, round_up
-from gratis.specs.checks import check_count, check_positive
-from gratis.specs.errors import GratisError
-from gratis.specs.events import OnePassIteration
+from gratis.records.checks import check_count, check_positive
+from gratis.records.errors import GratisError
+from gratis.records.events import OnePassIteration
 
 __all__ = ["LANES", "inner_product_error", "one_pass_radius", "one_pass_rounding_inflation", "projection_interval"]
 
@@ -54,7 +54,7 @@ def one_pass_rounding_inflation(event: OnePassIteration, n_parameters: int, *, r
 
         r = 1 + (2/κ)·[Σ_k E_k/ā_k + Σ_projections E′/ā_{k+1}],   ā_k = max_{i≥k} η_iC_i/b.
 
-    **Guarantee**: holds for the trainer of `gratis.training.one_pass` with this radius, IEEE double arithmetic
+    **Guarantee**: holds for the trainer of `gratis.stages.one_pass` with this radius, IEEE double arithmetic
     and an exponential function that is right to 8 units; r does not depend on data.
 
     Parameters
@@ -66,7 +66,7 @@ def one_pass_rounding_inflation(event: OnePassIteration, n_parameters: int, *, r
     radius : float
         Radius of the public ball on which θ is projected.
 
-    >>> from gratis.specs.sequences import Runs
+    >>> from gratis.records.sequences import Runs
     >>> event = OnePassIteration(step_sizes=Runs.constant(1e-4, 10**5), clip_norms=Runs.constant(1.0, 10**5),
     ...     noise_stds=Runs.of([0.0] * (10**5 - 1) + [1.0]), neighbouring="replace-one")
     >>> 1 < one_pass_rounding_inflation(event, 50, radius=10.0) < 1.001
@@ -81,7 +81,7 @@ def one_pass_radius(event: OnePassIteration, n_parameters: int) -> float:
 
     The trainer projects on this ball, so the event alone says how far floating point is paid for.
 
-    >>> from gratis.specs.sequences import Runs
+    >>> from gratis.records.sequences import Runs
     >>> event = OnePassIteration(step_sizes=Runs.constant(1e-4, 10**5), clip_norms=Runs.constant(1.0, 10**5),
     ...     noise_stds=Runs.constant(1.0, 10**5), rounding_inflation=1.001, neighbouring="replace-one")
     >>> radius = one_pass_radius(event, 50)

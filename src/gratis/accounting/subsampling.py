@@ -9,9 +9,9 @@ import math
 from functools import lru_cache
 from typing import Any
 
-from gratis.specs.errors import MissingExtraError
-from gratis.specs.events import Composition, Event, LeafEvent, PoissonSubsampledGaussian
-from gratis.specs.neighbouring import Neighbouring
+from gratis.records.errors import MissingExtraError
+from gratis.records.events import Composition, Event, LeafEvent, PoissonSubsampledGaussian
+from gratis.records.neighbouring import Neighbouring
 
 __all__ = ["pld_delta_upper_bound", "pld_epsilon_upper_bound"]
 

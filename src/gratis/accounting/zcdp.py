@@ -10,8 +10,8 @@ import math
 from scipy.optimize import minimize_scalar
 
 from gratis.numerics.outward import round_up
-from gratis.specs.checks import check_delta, check_non_negative, check_positive
-from gratis.specs.errors import GratisError
+from gratis.records.checks import check_delta, check_non_negative, check_positive
+from gratis.records.errors import GratisError
 
 __all__ = [
     "renyi_epsilon_upper_bound",

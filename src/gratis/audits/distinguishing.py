@@ -16,11 +16,11 @@ from scipy.special import ndtri
 from gratis.accounting import account, gdp_epsilon_upper_bound
 from gratis.audits.bounds import binomial_upper_bound, binomial_upper_bounds, normal_shift_lower_bound
 from gratis.audits.runs import Progress, Trainer, discriminant, run_trainings
-from gratis.specs.checks import check_count, check_delta, check_non_negative
-from gratis.specs.errors import GratisError
-from gratis.specs.events import Event
-from gratis.specs.guarantees import GDPGuarantee
-from gratis.specs.predictions import Estimate
+from gratis.records.checks import check_count, check_delta, check_non_negative
+from gratis.records.errors import GratisError
+from gratis.records.events import Event
+from gratis.records.guarantees import GDPGuarantee
+from gratis.records.predictions import Estimate
 
 __all__ = ["Audit", "audit_scores", "audit_trainer", "binomial_upper_bound"]
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from gratis.accounting import account, epsilon_upper_bound
 from gratis.audits.one_run import EpsilonAudit, judge_guesses
 from gratis.audits.runs import Progress
-from gratis.specs.checks import check_count
-from gratis.specs.errors import GratisError
-from gratis.specs.events import Event
-from gratis.specs.predictions import Estimate
+from gratis.records.checks import check_count
+from gratis.records.errors import GratisError
+from gratis.records.events import Event
+from gratis.records.predictions import Estimate
 
 __all__ = ["MembershipInference", "infer_membership"]
 

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from gratis.accounting import account, epsilon_upper_bound
-from gratis.specs.checks import check_count, check_delta, check_non_negative
-from gratis.specs.errors import GratisError
-from gratis.specs.events import Event
-from gratis.specs.predictions import Estimate
+from gratis.records.checks import check_count, check_delta, check_non_negative
+from gratis.records.errors import GratisError
+from gratis.records.events import Event
+from gratis.records.predictions import Estimate
 
 __all__ = [
     "EpsilonAudit",

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment, minimize
 
 from gratis.audits.span_projection import FrozenLayer, SpanResidual, span_residual
-from gratis.specs.checks import check_count, check_positive
-from gratis.specs.errors import GratisError
+from gratis.records.checks import check_count, check_positive
+from gratis.records.errors import GratisError
 
 __all__ = [
     "FrozenLayer",

@@ -33,7 +33,7 @@ from gratis.accounting import compose_mu, leaf_mu
 from gratis.audits.published import differences
 from gratis.audits.tape import Call, Diverged, PlayingNoise, RecordingNoise
 from gratis.mechanisms.noise import NoiseSource
-from gratis.specs.events import (
+from gratis.records.events import (
     Composition,
     Event,
     FullBatchDescent,

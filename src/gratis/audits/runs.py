@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gratis.specs.checks import check_count
-from gratis.specs.errors import GratisError
+from gratis.records.checks import check_count
+from gratis.records.errors import GratisError
 
 __all__ = ["Progress", "Trainer", "discriminant", "run_trainings"]
 

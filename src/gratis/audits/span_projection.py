@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf
 
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
 
 __all__ = ["FrozenLayer", "SpanResidual", "span_residual"]
 

@@ -19,11 +19,11 @@ from scipy.special import stdtrit
 from gratis.accounting import account
 from gratis.audits.distinguishing import Audit, audit_scores
 from gratis.audits.runs import Progress
-from gratis.specs.checks import check_count
-from gratis.specs.errors import GratisError
-from gratis.specs.events import Event
-from gratis.specs.guarantees import GDPGuarantee
-from gratis.specs.predictions import Estimate
+from gratis.records.checks import check_count
+from gratis.records.errors import GratisError
+from gratis.records.events import Event
+from gratis.records.guarantees import GDPGuarantee
+from gratis.records.predictions import Estimate
 
 __all__ = ["Tracing", "audit_tracing", "tracing_scores"]
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from gratis.audits.hostile import HostileTables, Table
 from gratis.audits.replay import Fitted, NoiseBook, ReplayAudit, Tap, Train, compare, record, replay
 from gratis.mechanisms.noise import NoiseSource
-from gratis.specs.budget import Budget
-from gratis.specs.checks import check_count
-from gratis.specs.neighbouring import Neighbouring
-from gratis.specs.settings import Descent
+from gratis.records.budget import Budget
+from gratis.records.checks import check_count
+from gratis.records.neighbouring import Neighbouring
+from gratis.records.settings import Descent
 
 __all__ = [
     "audit_tables",
@@ -72,7 +72,7 @@ def held_out_training(estimator: Any, budget: Budget, table: Table, source: Sour
 def subsampled_training(sampling: Any, n_classes: int, table: Table, source: Source = NoiseSource.secure) -> Train:
     """DP-SGD of a small network (`PoissonSampling`, `train_poisson`); a missing label is 0."""
     from gratis.models.mlp import build_mlp
-    from gratis.training.networks import train_poisson
+    from gratis.stages.networks import train_poisson
 
     with np.errstate(over="ignore"):
         rows = table.X.astype(np.float32)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gratis.specs.checks import check_count, check_positive
-from gratis.specs.errors import GratisError
+from gratis.records.checks import check_count, check_positive
+from gratis.records.errors import GratisError
 
 __all__ = ["Neighbours", "pushing_neighbours", "tempting_neighbours"]
 

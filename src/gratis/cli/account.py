@@ -5,9 +5,9 @@ from __future__ import annotations
 import typer
 
 from gratis.cli.output import JSON_OPTION, emit, table
-from gratis.specs.checks import check_count
-from gratis.specs.errors import GratisError
-from gratis.specs.neighbouring import Neighbouring
+from gratis.records.checks import check_count
+from gratis.records.errors import GratisError
+from gratis.records.neighbouring import Neighbouring
 
 __all__ = ["app"]
 

@@ -60,11 +60,11 @@ def one_pass(
     """Audit the one-pass trainer (replace-one neighbours, squared loss)."""
     from gratis.audits.worst_case import pushing_neighbours, tempting_neighbours
     from gratis.mechanisms.noise import NoiseSource
-    from gratis.specs.checks import check_count, check_positive
-    from gratis.specs.events import OnePassIteration
-    from gratis.specs.neighbouring import Neighbouring
-    from gratis.specs.sequences import Runs
-    from gratis.training.one_pass import OnePassLoss, OnePassTrainer
+    from gratis.records.checks import check_count, check_positive
+    from gratis.records.events import OnePassIteration
+    from gratis.records.neighbouring import Neighbouring
+    from gratis.records.sequences import Runs
+    from gratis.stages.one_pass import OnePassLoss, OnePassTrainer
 
     n, mu = check_count("n", n, minimum=2), check_positive("mu", mu)
     event = OnePassIteration(
@@ -104,8 +104,8 @@ def full_batch(
     from gratis.audits.worst_case import Neighbours, pushing_neighbours
     from gratis.mechanisms.noise import NoiseSource
     from gratis.models.linear import LinearModel
-    from gratis.specs.neighbouring import Neighbouring
-    from gratis.training.full_batch import descend, descent_event
+    from gratis.records.neighbouring import Neighbouring
+    from gratis.stages.full_batch import descend, descent_event
 
     relation = Neighbouring.parse(neighbouring)
     event = descent_event(n, 5, 1, steps, mu=mu, neighbouring=relation)
@@ -174,7 +174,7 @@ def model(
 ) -> None:
     """Audit what made a model file: verify its certificate, then train the same way on neighbours, many times."""
     from gratis.cli.estimator_audit import ESTIMATORS, certified_records, model_audit
-    from gratis.specs.errors import GratisError
+    from gratis.records.errors import GratisError
 
     if not file.is_file():
         raise GratisError(f"{str(file)!r} is no model file, and no estimator: {', '.join(ESTIMATORS)}")
@@ -221,7 +221,7 @@ def replay(
     """
     from gratis.cli.estimator_audit import ESTIMATORS
     from gratis.cli.replay import audited_estimator, audited_model, emit_replay
-    from gratis.specs.errors import GratisError
+    from gratis.records.errors import GratisError
 
     options = {
         "epsilon": epsilon, "delta": delta, "algorithm": algorithm, "preprocessing": preprocessing,

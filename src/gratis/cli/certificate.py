@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from gratis.cli.output import JSON_OPTION, emit
-from gratis.specs.errors import CertificateError
+from gratis.records.errors import CertificateError
 
 __all__ = ["app"]
 
@@ -35,7 +35,7 @@ def verify(
     Exit code 2 if anything does not follow or the model is another one, 3 if it follows but its noise protects nothing.
     """
     from gratis.accounting import verify_certificate
-    from gratis.specs.assumptions import assumption_text
+    from gratis.records.assumptions import assumption_text
 
     certificate, binding = _read(file, model)
     problems = verify_certificate(certificate)
@@ -73,7 +73,7 @@ def verify(
 def _read(file: Path, model: Path | None) -> tuple[Any, str]:
     """Return the certificate, and what is known about the model that it belongs to."""
     from gratis.estimators.model_file import load_model
-    from gratis.specs.certificates import Certificate
+    from gratis.records.certificates import Certificate
 
     inside = file.is_file() and zipfile.is_zipfile(file)
     certificate = load_model(file).estimator.certificate_ if inside else Certificate.read(file)

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from gratis.cli.output import JSON_OPTION, emit, messages, table
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
 
 __all__ = ["compare"]
 
@@ -29,8 +29,8 @@ def compare(
     """Predict R² or accuracy of every model at every budget; nothing is trained on the data or spent."""
     from gratis.estimators.model_choice import choose_model
     from gratis.estimators.table_fit import table_sizes
-    from gratis.specs.budget import Budget
-    from gratis.specs.neighbouring import Neighbouring
+    from gratis.records.budget import Budget
+    from gratis.records.neighbouring import Neighbouring
 
     try:
         wanted = [float(part) for part in epsilon.split(",")]

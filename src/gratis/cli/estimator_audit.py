@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import gratis
-from gratis.specs.checks import check_count
-from gratis.specs.errors import CertificateError, GratisError
-from gratis.specs.events import Composition, OnePassIteration
+from gratis.records.checks import check_count
+from gratis.records.errors import CertificateError, GratisError
+from gratis.records.events import Composition, OnePassIteration
 
 __all__ = ["ESTIMATORS", "EstimatorAudit", "certified_records", "estimator_audit", "model_audit"]
 

@@ -9,7 +9,7 @@ import typer
 
 from gratis.cli.fit_progress import FitProgress
 from gratis.cli.output import JSON_OPTION, emit, messages, table
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
 
 __all__ = ["fit"]
 
@@ -50,8 +50,8 @@ def fit(
     from gratis.estimators.fit_plan import read_plan
     from gratis.estimators.model_folder import ModelFolder
     from gratis.estimators.table_fit import plan_table_fit
-    from gratis.specs.budget import Budget
-    from gratis.specs.neighbouring import Neighbouring
+    from gratis.records.budget import Budget
+    from gratis.records.neighbouring import Neighbouring
 
     console = messages(quiet=as_json)
     options = {
@@ -183,7 +183,7 @@ def _open_ledger(ledger: Path | None, budget: str | None, console: Any) -> Any:
 
 def _curve(job: Any) -> list[dict[str, float]]:
     from gratis.estimators.model_choice import predict_quality
-    from gratis.specs.budget import Budget
+    from gratis.records.budget import Budget
 
     if job.prediction is None:
         return []

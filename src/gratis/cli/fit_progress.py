@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from gratis.cli.interruption import Interrupted
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
 
 __all__ = ["FitProgress"]
 

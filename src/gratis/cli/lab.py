@@ -6,7 +6,7 @@ import typer
 
 from gratis.cli.output import JSON_OPTION, emit, table
 from gratis.cli.reconstruct import reconstruct
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
 
 __all__ = ["app"]
 
@@ -31,8 +31,8 @@ def interpolate(
     """Smallest eigenvalue of the tangent kernel against the number of parameters, and descent against prediction."""
     import numpy as np
 
-    from gratis.papers.s1_interpolation import eigenvalues_by_width, linear_regime
-    from gratis.specs.checks import check_count
+    from gratis.records.checks import check_count
+    from gratis_papers.s1_interpolation import eigenvalues_by_width, linear_regime
 
     n, d = check_count("n", n, minimum=2), check_count("d", d)
     rng = np.random.default_rng(check_count("seed", seed, minimum=0))
@@ -70,8 +70,8 @@ def robustness(
     """Sensitivity of minimum-norm interpolants against p, beside the law of robustness."""
     import numpy as np
 
-    from gratis.papers.s1_robustness import sensitivity_rows, sphere_problem
-    from gratis.specs.checks import check_count
+    from gratis.records.checks import check_count
+    from gratis_papers.s1_robustness import sensitivity_rows, sphere_problem
 
     n, d = check_count("n", n, minimum=2), check_count("d", d, minimum=2)
     rng = np.random.default_rng(check_count("seed", seed, minimum=0))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from gratis.cli.output import JSON_OPTION, emit, table
-from gratis.specs.budget import Budget
-from gratis.specs.neighbouring import Neighbouring
+from gratis.records.budget import Budget
+from gratis.records.neighbouring import Neighbouring
 
 if TYPE_CHECKING:
     from gratis.ledger import Status

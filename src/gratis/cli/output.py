@@ -11,8 +11,8 @@ from typing import Any
 
 import typer
 
-from gratis.specs.certificates import plain
-from gratis.specs.errors import GratisError
+from gratis.records.certificates import plain
+from gratis.records.errors import GratisError
 
 __all__ = ["JSON_OPTION", "echo", "emit", "messages", "refuse_overwriting", "table"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from gratis.cli.output import JSON_OPTION, emit, table
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
 
 __all__ = ["app"]
 
@@ -20,7 +20,7 @@ app = typer.Typer(help="The figures of the papers, run on this machine.", no_arg
 @app.command("list")
 def list_figures(as_json: bool = JSON_OPTION) -> None:
     """List every figure with one line."""
-    from gratis.papers.registry import FIGURES
+    from gratis_papers.registry import FIGURES
 
     found = {name: figure.description for name, figure in sorted(FIGURES.items())}
     emit({"figures": found}, as_json=as_json, text=table(["id", "figure"], list(map(list, found.items()))))
@@ -41,8 +41,8 @@ def run(
 
     A claim that does not hold is a finding, not an error: the exit code stays 0. It is 2 if a program could not run.
     """
-    from gratis.papers.registry import FIGURES
-    from gratis.papers.sweeps import Execution
+    from gratis_papers.registry import FIGURES
+    from gratis_papers.sweeps import Execution
 
     execution = Execution(backend=backend, jobs=jobs, folder=_cache() if resume else None)
     if figure != "all":
@@ -81,8 +81,8 @@ def _run_one(name: str, scale: str, seed: int, output: Path, execution: Any, *, 
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    from gratis.papers.registry import run_figure
-    from gratis.papers.sweeps import executing
+    from gratis_papers.registry import run_figure
+    from gratis_papers.sweeps import executing
 
     columns = (
         SpinnerColumn(),
@@ -124,9 +124,9 @@ def gallery(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Build one self-contained page of all figures in a folder: the paper beside what was measured."""
-    from gratis.papers.registry import FIGURES
-    from gratis.papers.statements import PAPERS, STATEMENTS
-    from gratis.report.gallery import GalleryFigure, render_gallery
+    from gratis_papers.gallery import GalleryFigure, render_gallery
+    from gratis_papers.registry import FIGURES
+    from gratis_papers.statements import PAPERS, STATEMENTS
 
     found = []
     for path in sorted(folder.glob("*.json")):

@@ -10,7 +10,7 @@ import typer
 from gratis.cli import plan_network
 from gratis.cli.output import JSON_OPTION, emit, table
 from gratis.cli.plan_model import MODELS, plan_command
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
 
 __all__ = ["app"]
 
@@ -42,11 +42,11 @@ def one_pass(
 ) -> None:
     """Theory of linear regression: the risk of every one-pass schedule, and of plain descent, under what is assumed."""
     from gratis.accounting import describe_guarantee
-    from gratis.planner.assumptions import LinearFacts
-    from gratis.planner.inverse import needed_for_target
-    from gratis.planner.linear import plan_linear
-    from gratis.specs.budget import Budget
-    from gratis.specs.neighbouring import Neighbouring
+    from gratis.planning.assumptions import LinearFacts
+    from gratis.planning.inverse import needed_for_target
+    from gratis.planning.linear import plan_linear
+    from gratis.records.budget import Budget
+    from gratis.records.neighbouring import Neighbouring
 
     facts = LinearFacts(
         n_records=n,
@@ -99,7 +99,7 @@ app.command("network")(plan_network.network)
 
 
 def _spectrum(text: str) -> Any:
-    from gratis.theory.spectra import ExplicitSpectrum, parse_spectrum
+    from gratis.planning.one_pass.spectra import ExplicitSpectrum, parse_spectrum
 
     path = Path(text)
     if not path.is_file():

@@ -23,7 +23,7 @@ MODELS = {
 
 def descent_options(**given: Any) -> dict[str, Any]:
     """Turn options of the command line into the estimator's `descent`, if any is given."""
-    from gratis.specs.settings import Descent
+    from gratis.records.settings import Descent
 
     chosen = {name: value for name, value in given.items() if value is not None}
     return {"descent": Descent(**chosen)} if chosen else {}
@@ -55,7 +55,7 @@ def plan_command(model: str) -> Callable[..., None]:
     ) -> None:
         from gratis.accounting import describe_guarantee, leaf_mu
         from gratis.estimators.fit_plan import plan
-        from gratis.specs.events import Composition
+        from gratis.records.events import Composition
 
         given = {
             "preprocessing": preprocessing,

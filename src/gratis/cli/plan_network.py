@@ -24,9 +24,9 @@ def network(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Compare initializations and depths of a ReLU network by what noisy training of it leaks."""
-    from gratis.planner.initialization import compare_initializations
-    from gratis.specs.errors import GratisError
-    from gratis.specs.neighbouring import Neighbouring
+    from gratis.planning.initialization import compare_initializations
+    from gratis.records.errors import GratisError
+    from gratis.records.neighbouring import Neighbouring
 
     if depth > _DEEPEST:
         raise GratisError(f"--depth must be at most {_DEEPEST} weight matrices, got {depth}")

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from gratis.cli.output import JSON_OPTION, echo, emit, refuse_overwriting
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
 
 __all__ = ["predict"]
 
@@ -28,9 +28,9 @@ def predict(
     import pyarrow.csv
     import pyarrow.parquet
 
-    from gratis.data.encoding import TableSchema
-    from gratis.data.tables import open_table
     from gratis.estimators.model_file import load_model
+    from gratis.rows.encoding import TableSchema
+    from gratis.rows.tables import open_table
 
     saved = load_model(model)
     stored = saved.context.get("table")

@@ -14,7 +14,7 @@ from gratis.cli.interruption import Interrupted, interruptible
 from gratis.cli.predict import predict
 from gratis.cli.report import report
 from gratis.cli.schema import schema
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
 
 __all__ = ["app", "run"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from gratis.cli.output import JSON_OPTION, emit, messages
-from gratis.specs.checks import check_count
+from gratis.records.checks import check_count
 
 __all__ = ["quickstart"]
 
@@ -30,7 +30,7 @@ def quickstart(
     from gratis.cli.worst_case import audit_full_batch
     from gratis.estimators import DPLinearRegression
     from gratis.ledger import Ledger
-    from gratis.specs.budget import Budget
+    from gratis.records.budget import Budget
 
     console = messages(quiet=as_json)
     budget = Budget(epsilon=epsilon, delta=delta)
@@ -125,7 +125,7 @@ def _content(model: Any, budget: Any, private: float, public: float, audit: Any)
 
 def _cost_curve(n_records: int, n_features: int, budget: Any) -> list[tuple[float, float, float, float]]:
     from gratis.recipes.staged_linear import predict_staged
-    from gratis.specs.budget import Budget
+    from gratis.records.budget import Budget
 
     points = []
     for factor in (0.25, 0.5, 1.0, 2.0, 4.0):

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from gratis.cli.output import JSON_OPTION, emit
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
 
 __all__ = ["reconstruct"]
 
@@ -35,7 +35,7 @@ def reconstruct(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Get the training points of a random-features model back from its parameters."""
-    from gratis.specs.checks import check_count
+    from gratis.records.checks import check_count
 
     seed = check_count("seed", seed, minimum=0)
     if model is not None:
@@ -60,11 +60,11 @@ def _attack_here(
     import numpy as np
 
     from gratis.accounting import gdp_mu_lower_bound
+    from gratis.audits.attacked_models import DELTA, interpolant, pictures, private_parameters, sphere_problem
     from gratis.audits.reconstruction import FrozenLayer, chance_error, match_points
     from gratis.audits.reconstruction import reconstruct as attack
     from gratis.models.random_features import RELU, RandomFeatures
-    from gratis.papers.s1_reconstruction import DELTA, interpolant, pictures, private_parameters, sphere_problem
-    from gratis.specs.checks import check_count
+    from gratis.records.checks import check_count
 
     rng = np.random.default_rng(seed)
     if picture is not None and side is None:
@@ -107,12 +107,12 @@ def _attack_file(
     """Attack the released θ of a model file; everything the attack uses is in the file."""
     import numpy as np
 
+    from gratis.audits.attacked_models import interpolant
     from gratis.audits.reconstruction import FrozenLayer, chance_error, match_points
     from gratis.audits.reconstruction import reconstruct as attack
     from gratis.audits.span_projection import SpanResidual
     from gratis.cli.estimator_audit import certified_records
-    from gratis.papers.s1_reconstruction import interpolant
-    from gratis.specs.checks import check_count
+    from gratis.records.checks import check_count
 
     estimator, features, known = _random_features(path)
     d, p, odd = features.n_inputs, features.n_features, features.activation.name in _ODD
@@ -175,7 +175,7 @@ def _random_features(path: Path) -> tuple[Any, Any, Any]:
 
     from gratis.estimators import load_model
     from gratis.models.random_features import RandomFeatures
-    from gratis.training.feature_mean import CentredFeatures
+    from gratis.stages.feature_mean import CentredFeatures
 
     estimator = load_model(path).estimator
     features, means = getattr(estimator, "feature_map_", None), []

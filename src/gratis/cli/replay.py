@@ -12,7 +12,7 @@ from gratis.audits.replay import ReplayAudit
 from gratis.audits.trainings import replay_audit
 from gratis.cli.estimator_audit import ESTIMATORS, certified_records
 from gratis.cli.output import emit
-from gratis.specs.errors import CertificateError, GratisError
+from gratis.records.errors import CertificateError, GratisError
 
 __all__ = ["audited_estimator", "audited_model", "emit_replay"]
 

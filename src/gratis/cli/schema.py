@@ -16,9 +16,9 @@ def schema(
     most_levels: int = typer.Option(100, help="Text columns with more levels get buckets instead."),
 ) -> None:
     """Print a schema as JSON; text columns are hashed into 32 buckets until you list their public levels."""
-    from gratis.data.encoding import Column, Kind, TableSchema, distinct_values
-    from gratis.data.tables import open_table
-    from gratis.specs.errors import GratisError
+    from gratis.records.errors import GratisError
+    from gratis.rows.encoding import Column, Kind, TableSchema, distinct_values
+    from gratis.rows.tables import open_table
 
     table = open_table(file)
     columns = []

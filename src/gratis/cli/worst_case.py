@@ -10,10 +10,10 @@ from gratis.accounting import leaf_mu
 from gratis.audits.distinguishing import Audit, audit_trainer
 from gratis.mechanisms.noise import NoiseSource
 from gratis.models.linear import LinearModel
-from gratis.specs.errors import GratisError
-from gratis.specs.events import Composition, FullBatchDescent
-from gratis.specs.plans import Plan
-from gratis.training.full_batch import descend, descent_event
+from gratis.records.errors import GratisError
+from gratis.records.events import Composition, FullBatchDescent
+from gratis.records.plans import Plan
+from gratis.stages.full_batch import descend, descent_event
 
 __all__ = ["audit_full_batch"]
 

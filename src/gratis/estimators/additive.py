@@ -12,15 +12,15 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gratis.data.streaming import RowStream
 from gratis.estimators.classification import PrivateClassifier, encoded
 from gratis.estimators.private_fit import PrivateFit, refuse_text
 from gratis.estimators.shapes import Shapes, shapes_of
 from gratis.recipes.additive import Additive, AdditiveRelease
 from gratis.recipes.recipe import left_out
-from gratis.specs.checks import check_count
-from gratis.specs.errors import GratisError
-from gratis.specs.facts import Facts
+from gratis.records.checks import check_count
+from gratis.records.errors import GratisError
+from gratis.records.facts import Facts
+from gratis.rows.streaming import RowStream
 
 __all__ = ["DPAdditiveClassifier", "DPAdditiveRegressor"]
 
@@ -50,7 +50,7 @@ class PrivateAdditiveModel(PrivateFit):
         self.model_, self.prediction_ = released.model, released.prediction
 
     def fit_rows(self, stream: RowStream) -> Self:
-        """Train on a stream (`gratis.data.streaming.open_rows`) in constant memory; it is read once for each release.
+        """Train on a stream (`gratis.rows.streaming.open_rows`) in constant memory; it is read once for each release.
 
         With on_invalid="raise" it is read once more before anything is spent, to see that all values are valid.
         """

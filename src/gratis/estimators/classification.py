@@ -11,7 +11,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from gratis.models.logistic import SoftmaxModel
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
 
 __all__ = ["PrivateClassifier", "encoded"]
 

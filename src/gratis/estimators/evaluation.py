@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from gratis.accounting import calibrate_mu
 from gratis.estimators.private_fit import Release
 from gratis.numerics.rounding import ROWS_PER_CHUNK, rounding_inflation
-from gratis.specs.budget import Budget
-from gratis.specs.certificates import Certificate
-from gratis.specs.events import GaussianRelease
-from gratis.specs.predictions import Estimate
+from gratis.records.budget import Budget
+from gratis.records.certificates import Certificate
+from gratis.records.events import GaussianRelease
+from gratis.records.predictions import Estimate
 
 __all__ = ["DISJOINT", "HeldOutScore", "evaluate_privately", "evaluation_event"]
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
 
 __all__ = ["Header", "check_headers", "check_values", "read_header"]
 

@@ -11,15 +11,15 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from gratis.estimators.model_choice import make_estimator
-from gratis.specs.budget import Budget
-from gratis.specs.certificates import plain
-from gratis.specs.errors import GratisError
-from gratis.specs.events import event_from_json
-from gratis.specs.facts import Facts
-from gratis.specs.neighbouring import Neighbouring
-from gratis.specs.plans import Plan
-from gratis.specs.settings import Descent
-from gratis.specs.strict_json import read_json
+from gratis.records.budget import Budget
+from gratis.records.certificates import plain
+from gratis.records.errors import GratisError
+from gratis.records.events import event_from_json
+from gratis.records.facts import Facts
+from gratis.records.neighbouring import Neighbouring
+from gratis.records.plans import Plan
+from gratis.records.settings import Descent
+from gratis.records.strict_json import read_json
 
 __all__ = ["FORMAT", "FitPlan", "plan", "read_plan"]
 

@@ -12,15 +12,15 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gratis.data.streaming import RowStream
 from gratis.estimators.pass_in_progress import PassInProgress
 from gratis.estimators.private_fit import PrivateFit, refuse_text
 from gratis.recipes.one_pass import OnePassLinear
 from gratis.recipes.recipe import Recipe
 from gratis.recipes.staged_linear import LinearRelease, StagedLinear
-from gratis.specs.checks import check_count
-from gratis.specs.errors import GratisError
-from gratis.specs.facts import Facts
+from gratis.records.checks import check_count
+from gratis.records.errors import GratisError
+from gratis.records.facts import Facts
+from gratis.rows.streaming import RowStream
 
 __all__ = ["PrivateLinearModel"]
 
@@ -81,7 +81,7 @@ class PrivateLinearModel(PrivateFit):
         return self
 
     def fit_rows(self, stream: RowStream) -> Self:
-        """Train in one pass over a stream (`gratis.data.streaming.open_rows`) in constant memory.
+        """Train in one pass over a stream (`gratis.rows.streaming.open_rows`) in constant memory.
 
         Private scales read the stream eight more times (four for a classifier). With on_invalid="raise" it is read
         once more before anything is spent (a classifier's twice), to see that all values are valid.

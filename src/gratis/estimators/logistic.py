@@ -11,7 +11,7 @@ from scipy.special import log_expit
 
 from gratis.estimators.classification import PrivateClassifier, encoded
 from gratis.estimators.linear_model import PrivateLinearModel
-from gratis.specs.events import Composition, Event, OnePassIteration
+from gratis.records.events import Composition, Event, OnePassIteration
 
 __all__ = ["DPLogisticRegression"]
 

@@ -12,7 +12,7 @@ from gratis.estimators.classification import PrivateClassifier
 from gratis.estimators.private_fit import PrivateFit, refuse_text
 from gratis.recipes.network import Network, NetworkRelease
 from gratis.recipes.recipe import Recipe
-from gratis.specs.facts import Facts
+from gratis.records.facts import Facts
 
 __all__ = ["DPMLPClassifier"]
 

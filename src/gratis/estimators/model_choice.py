@@ -25,11 +25,11 @@ from gratis.estimators.logistic import DPLogisticRegression
 from gratis.estimators.mlp import DPMLPClassifier
 from gratis.estimators.random_features import DPRandomFeaturesClassifier, DPRandomFeaturesRegressor
 from gratis.recipes.random_features import feature_map_of
-from gratis.specs.budget import Budget
-from gratis.specs.checks import check_count
-from gratis.specs.errors import GratisError
-from gratis.specs.facts import Facts
-from gratis.specs.predictions import Prediction
+from gratis.records.budget import Budget
+from gratis.records.checks import check_count
+from gratis.records.errors import GratisError
+from gratis.records.facts import Facts
+from gratis.records.predictions import Prediction
 
 __all__ = [
     "MODELS",

@@ -31,13 +31,13 @@ from gratis.mechanisms.location_scale import Standardiser
 from gratis.models.random_features import Activation, RandomFeatures
 from gratis.models.scattering import ScatteringFeatures
 from gratis.recipes.released_additive import additive_facts, additive_model
-from gratis.specs.certificates import Certificate, plain
-from gratis.specs.checks import check_count, check_positive
-from gratis.specs.errors import GratisError
-from gratis.specs.predictions import Prediction
-from gratis.specs.strict_json import parse_json
-from gratis.training.feature_mean import CentredFeatures
-from gratis.training.released_linear import ReleasedLinear
+from gratis.records.certificates import Certificate, plain
+from gratis.records.checks import check_count, check_positive
+from gratis.records.errors import GratisError
+from gratis.records.predictions import Prediction
+from gratis.records.strict_json import parse_json
+from gratis.stages.feature_mean import CentredFeatures
+from gratis.stages.released_linear import ReleasedLinear
 
 __all__ = ["FORMAT", "SavedModel", "load_model", "save_model"]
 
@@ -217,7 +217,7 @@ def _check_table(context: Any, estimator: Any) -> None:
         raise GratisError("what was written beside the model is no object")
     if "table" not in context:
         return
-    from gratis.data.encoding import TableSchema  # brings pyarrow, which models without a table do not need
+    from gratis.rows.encoding import TableSchema  # brings pyarrow, which models without a table do not need
 
     table = context["table"]
     levels = table["target"].get("levels")

@@ -12,8 +12,8 @@ from typing import Any
 
 from gratis.estimators.model_file import load_model, save_model
 from gratis.estimators.settlement import uninterrupted
-from gratis.specs.certificates import Certificate
-from gratis.specs.errors import GratisError
+from gratis.records.certificates import Certificate
+from gratis.records.errors import GratisError
 
 __all__ = ["ModelFolder"]
 

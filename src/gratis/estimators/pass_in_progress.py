@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from gratis.estimators.private_fit import Release
 from gratis.recipes.one_pass import OnePassLinear
 from gratis.recipes.staged_linear import LinearRelease, in_original_units
-from gratis.training.one_pass import OnePasses
-from gratis.training.released_linear import ReleasedLinear
+from gratis.stages.one_pass import OnePasses
+from gratis.stages.released_linear import ReleasedLinear
 
 __all__ = ["PassInProgress"]
 

@@ -19,14 +19,14 @@ from gratis.estimators.scales import PublicScales
 from gratis.ledger import Ledger
 from gratis.mechanisms.noise import NoiseSource, noise_source
 from gratis.recipes.recipe import Reading, Recipe, left_out
-from gratis.specs.budget import Budget
-from gratis.specs.certificates import Certificate, Selection
-from gratis.specs.errors import GratisError
-from gratis.specs.events import Event
-from gratis.specs.facts import Facts
-from gratis.specs.neighbouring import Neighbouring
-from gratis.specs.plans import Plan
-from gratis.specs.settings import Descent
+from gratis.records.budget import Budget
+from gratis.records.certificates import Certificate, Selection
+from gratis.records.errors import GratisError
+from gratis.records.events import Event
+from gratis.records.facts import Facts
+from gratis.records.neighbouring import Neighbouring
+from gratis.records.plans import Plan
+from gratis.records.settings import Descent
 
 __all__ = ["PrivateFit", "Release", "refuse_text"]
 
@@ -310,7 +310,7 @@ def _refuse_another(plan: Plan, planned: Plan) -> None:
 class Release(AbstractContextManager["Release"]):
     """From reservation to certificate: spent on entry, even if the process dies inside; certified on success.
 
-    >>> from gratis.specs.events import GaussianRelease
+    >>> from gratis.records.events import GaussianRelease
     >>> event = GaussianRelease(sensitivity=1.0, noise_std=10.0, neighbouring="replace-one")
     >>> with Release(event, Budget(mu=0.5), NoiseSource.secure()) as release:
     ...     noisy = release.noise.release([0.0], event.noise_std)

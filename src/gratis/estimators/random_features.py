@@ -14,7 +14,7 @@ from gratis.estimators.classification import PrivateClassifier
 from gratis.estimators.private_fit import PrivateFit, refuse_text
 from gratis.recipes.random_features import FeatureRelease, FixedFeatures
 from gratis.recipes.recipe import Recipe
-from gratis.specs.facts import Facts
+from gratis.records.facts import Facts
 
 __all__ = ["DPRandomFeaturesClassifier", "DPRandomFeaturesRegressor"]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gratis.mechanisms.location_scale import Standardiser
 from gratis.recipes.released_additive import additive_arrays
-from gratis.training.feature_mean import CentredFeatures
+from gratis.stages.feature_mean import CentredFeatures
 
 __all__ = ["Arrays", "arrays_digest", "feature_means", "released_arrays"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gratis.mechanisms.location_scale import Standardiser
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
 
 __all__ = ["PublicScales"]
 

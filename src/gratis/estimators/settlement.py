@@ -11,7 +11,7 @@ from typing import Any
 
 from gratis.ledger import Ledger
 from gratis.ledger.accounts import Reservation
-from gratis.specs.events import Event
+from gratis.records.events import Event
 
 __all__ = ["LateLedger", "uninterrupted"]
 

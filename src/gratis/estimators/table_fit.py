@@ -14,8 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from gratis.data.encoding import Column, EncodedRows, Kind, TableSchema, can_be_target, distinct_values
-from gratis.data.tables import CSVTable, Table, open_table
 from gratis.estimators.evaluation import DISJOINT, HeldOutScore, evaluate_privately, evaluation_event
 from gratis.estimators.fit_plan import FitPlan, plan
 from gratis.estimators.model_choice import (
@@ -30,10 +28,12 @@ from gratis.estimators.model_choice import (
 from gratis.estimators.private_fit import Release
 from gratis.estimators.settlement import LateLedger, uninterrupted
 from gratis.mechanisms.noise import NoiseSource
-from gratis.specs.budget import Budget
-from gratis.specs.errors import BudgetExceededError, GratisError
-from gratis.specs.facts import Facts
-from gratis.specs.predictions import Prediction
+from gratis.records.budget import Budget
+from gratis.records.errors import BudgetExceededError, GratisError
+from gratis.records.facts import Facts
+from gratis.records.predictions import Prediction
+from gratis.rows.encoding import Column, EncodedRows, Kind, TableSchema, can_be_target, distinct_values
+from gratis.rows.tables import CSVTable, Table, open_table
 
 __all__ = ["TableFit", "TableJob", "plan_table_fit", "table_sizes"]
 
@@ -244,7 +244,7 @@ def plan_table_fit(
     budget : Budget with epsilon and delta.
     model : "auto" or one of `MODELS`; task : "auto", "regression" or "classification".
     classes : public list of classes; otherwise those that occur are taken to be public.
-    schema, ignore, hash_buckets : how columns are read, see `gratis.data.encoding`.
+    schema, ignore, hash_buckets : how columns are read, see `gratis.rows.encoding`.
     held_out : share of the rows that is kept for a private score.
     memory_bytes : above this the rows are streamed in one pass.
     options : further parameters of the estimator.

@@ -10,9 +10,9 @@ from typing import Any
 
 from gratis.ledger.chain import Entry
 from gratis.ledger.spending import spending, total_mu
-from gratis.specs.budget import Budget
-from gratis.specs.errors import GratisError, LedgerError
-from gratis.specs.events import Event, event_from_json
+from gratis.records.budget import Budget
+from gratis.records.errors import GratisError, LedgerError
+from gratis.records.events import Event, event_from_json
 
 __all__ = ["Account", "Reservation", "Status", "add_up", "budget_payload", "reservation_payload"]
 

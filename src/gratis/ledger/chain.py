@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from gratis.specs.errors import LedgerError
-from gratis.specs.strict_json import parse_json
+from gratis.records.errors import LedgerError
+from gratis.records.strict_json import parse_json
 
 __all__ = ["GENESIS", "Entry", "canonical_json", "read_chain", "sha256_hex"]
 

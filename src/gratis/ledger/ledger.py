@@ -15,9 +15,9 @@ from gratis.ledger.accounts import Account, Reservation, Status, add_up, budget_
 from gratis.ledger.chain import Entry
 from gratis.ledger.spending import check_affordable, spending
 from gratis.ledger.storage import FORMAT, Snapshot, append, create_file, read, transact, writer
-from gratis.specs.budget import Budget
-from gratis.specs.errors import LedgerError
-from gratis.specs.events import Composition, Event, LeafEvent
+from gratis.records.budget import Budget
+from gratis.records.errors import LedgerError
+from gratis.records.events import Composition, Event, LeafEvent
 
 __all__ = ["Ledger", "Verification", "content_fingerprint"]
 
@@ -55,7 +55,7 @@ class Ledger:
     refunded or deleted. Every call first verifies the whole file and refuses to work on a damaged one.
 
     >>> import tempfile
-    >>> from gratis.specs.events import GaussianRelease
+    >>> from gratis.records.events import GaussianRelease
     >>> folder = tempfile.TemporaryDirectory()
     >>> ledger = Ledger.create(folder.name + "/budgets.ledger", {"census": Budget(mu=0.5)})
     >>> event = GaussianRelease(sensitivity=1.0, noise_std=2.5, neighbouring="replace-one")
@@ -67,7 +67,7 @@ class Ledger:
     >>> ledger.reserve("census", event)
     Traceback (most recent call last):
     ...
-    gratis.specs.errors.BudgetExceededError: the budget 'census' has mu 0.3 left of 0.5 (replace-one);
+    gratis.records.errors.BudgetExceededError: the budget 'census' has mu 0.3 left of 0.5 (replace-one);
     this run needs mu 0.4; nothing was reserved
     >>> folder.cleanup()
     """

@@ -8,10 +8,10 @@ from fractions import Fraction
 from functools import lru_cache
 
 from gratis.accounting import account, calibrate_mu, epsilon_upper_bound
-from gratis.specs.budget import Budget
-from gratis.specs.errors import BudgetExceededError, LedgerError
-from gratis.specs.events import Composition, Event
-from gratis.specs.guarantees import GDPGuarantee, Guarantee
+from gratis.records.budget import Budget
+from gratis.records.errors import BudgetExceededError, LedgerError
+from gratis.records.events import Composition, Event
+from gratis.records.guarantees import GDPGuarantee, Guarantee
 
 __all__ = ["Spending", "check_affordable", "spending", "total_mu"]
 
@@ -72,7 +72,7 @@ def spending(budget: Budget, events: tuple[Event, ...]) -> Spending:
     References: [1] Smith and Thakurta, Fully adaptive composition for Gaussian differential privacy, 2022.
     [2] Regehr et al., Privacy filters are captured by residues, 2026 (arXiv 2602.15815).
 
-    >>> from gratis.specs.events import GaussianRelease
+    >>> from gratis.records.events import GaussianRelease
     >>> event = GaussianRelease(sensitivity=1.0, noise_std=4.0, neighbouring="replace-one")
     >>> round(spending(Budget(mu=1.0), (event, event, event, event)).mu, 9)
     0.5

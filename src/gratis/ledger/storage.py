@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gratis.ledger.chain import Entry, read_chain, sha256_hex
-from gratis.specs.errors import LedgerError
+from gratis.records.errors import LedgerError
 
 __all__ = ["FORMAT", "Snapshot", "append", "create_file", "read", "transact", "writer"]
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.numerics.rounding import ROWS_PER_CHUNK
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
 
 __all__ = ["TINY_SQUARE", "clipped_mean_gradient", "row_norms", "sanitised", "usable_rows"]
 

@@ -21,8 +21,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gratis.mechanisms.block_sums import BlockSums, aligned
 from gratis.mechanisms.layer_rules import RULES, DirectUse, Use, merged
-from gratis.specs.checks import check_count, check_positive
-from gratis.specs.errors import GratisError
+from gratis.records.checks import check_count, check_positive
+from gratis.records.errors import GratisError
 
 __all__ = ["ClippedGradientSum", "Loss", "cross_entropy"]
 

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from gratis.mechanisms.block_sums import BlockSums, aligned
 from gratis.numerics.network_rounding import BLOCK, GRAM_SLACK, LONGEST_CHAIN, SINGLE_UNIT
-from gratis.specs.errors import GratisError
+from gratis.records.errors import GratisError
 
 __all__ = ["RULES", "DirectUse", "EmbeddingUse", "MatrixUse", "Rule", "Use", "merged"]
 

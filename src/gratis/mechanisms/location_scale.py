@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from gratis.mechanisms.clipped_gradient import usable_rows
 from gratis.mechanisms.noise import NoiseSource
 from gratis.numerics.rounding import ROWS_PER_CHUNK, rounding_inflation
-from gratis.specs.checks import check_count, check_positive
-from gratis.specs.events import Composition, GaussianRelease
-from gratis.specs.neighbouring import Neighbouring
+from gratis.records.checks import check_count, check_positive
+from gratis.records.events import Composition, GaussianRelease
+from gratis.records.neighbouring import Neighbouring
 
 __all__ = ["Batches", "StandardisationPlan", "Standardiser", "plan_standardisation", "release_location_scale"]
 

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gratis.specs.checks import check_count, check_non_negative
-from gratis.specs.errors import GratisError
+from gratis.records.checks import check_count, check_non_negative
+from gratis.records.errors import GratisError
 
 __all__ = ["DRAWS", "GRID_BITS", "NoiseSource", "noise_source", "snap"]
 
@@ -158,7 +158,7 @@ def noise_source(noise_seed: int | None = None, *, insecure_reproducible: bool =
     >>> noise_source(7)
     Traceback (most recent call last):
     ...
-    gratis.specs.errors.GratisError: a seed makes the noise predictable and voids the guarantee; ...
+    gratis.records.errors.GratisError: a seed makes the noise predictable and voids the guarantee; ...
     """
     if noise_seed is None:
         if insecure_reproducible:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from gratis.mechanisms.clipped_gradient import row_norms, sanitised
 from gratis.mechanisms.noise import NoiseSource
 from gratis.numerics.rounding import ROWS_PER_CHUNK, rounding_inflation
-from gratis.specs.checks import check_count, check_positive
-from gratis.specs.events import GaussianRelease
-from gratis.specs.neighbouring import Neighbouring
+from gratis.records.checks import check_count, check_positive
+from gratis.records.events import GaussianRelease
+from gratis.records.neighbouring import Neighbouring
 
 __all__ = ["Preconditioner", "cleaned_eigenvalues", "release_second_moments", "second_moment_event"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gratis.specs.checks import check_count
+from gratis.records.checks import check_count
 
 __all__ = ["SoftmaxModel"]
 

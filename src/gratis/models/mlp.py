@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from gratis.specs.checks import check_count
-from gratis.specs.errors import GratisError
+from gratis.records.checks import check_count
+from gratis.records.errors import GratisError
 
 __all__ = ["build_mlp"]
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import erf
 
-from gratis.specs.checks import check_count
-from gratis.specs.errors import GratisError
+from gratis.records.checks import check_count
+from gratis.records.errors import GratisError
 
 __all__ = ["BLOCK", "ERF", "RELU", "TANH", "Activation", "RandomFeatures", "SquaredErrorModel", "StoredFeatures"]
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from gratis.models.random_features import StoredFeatures
-from gratis.specs.checks import check_count, check_positive
-from gratis.specs.errors import GratisError
+from gratis.records.checks import check_count, check_positive
+from gratis.records.errors import GratisError
 
 __all__ = ["ScatteringFeatures"]
 

@@ -10,10 +10,10 @@ from gratis.mechanisms.noise import NoiseSource
 from gratis.recipes.additive_stages import AdditivePlan, plan_additive, run_additive
 from gratis.recipes.recipe import Array
 from gratis.recipes.released_additive import ReleasedAdditive
-from gratis.specs.budget import Budget
-from gratis.specs.facts import Facts
-from gratis.specs.plans import Plan
-from gratis.specs.predictions import Prediction
+from gratis.records.budget import Budget
+from gratis.records.facts import Facts
+from gratis.records.plans import Plan
+from gratis.records.predictions import Prediction
 from gratis.stages.rows import Rows
 
 __all__ = ["Additive", "AdditiveRelease"]

@@ -23,9 +23,9 @@ from gratis.mechanisms.location_scale import (
 )
 from gratis.mechanisms.noise import NoiseSource
 from gratis.recipes.released_additive import ReleasedAdditive
-from gratis.specs.checks import check_count, check_positive
-from gratis.specs.events import Composition, Event
-from gratis.specs.neighbouring import Neighbouring
+from gratis.records.checks import check_count, check_positive
+from gratis.records.events import Composition, Event
+from gratis.records.neighbouring import Neighbouring
 from gratis.stages.block_shrinkage import cleaned_moments, combined, pair_moments
 from gratis.stages.clipped_gradients import GradientsPlan, Residuals, plan_gradients, release_gradient
 from gratis.stages.column_histograms import (

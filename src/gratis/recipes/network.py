@@ -16,15 +16,15 @@ from gratis.mechanisms.location_scale import (
     release_location_scale,
 )
 from gratis.mechanisms.noise import NoiseSource
-from gratis.planner.networks import plan_network
+from gratis.planning.networks import plan_network
 from gratis.recipes.recipe import Array, Reading, zero_rows
-from gratis.specs.budget import Budget
-from gratis.specs.checks import check_count
-from gratis.specs.errors import GratisError, MissingExtraError
-from gratis.specs.events import Composition
-from gratis.specs.facts import Facts
-from gratis.specs.plans import Plan
-from gratis.specs.settings import Descent
+from gratis.records.budget import Budget
+from gratis.records.checks import check_count
+from gratis.records.errors import GratisError, MissingExtraError
+from gratis.records.events import Composition
+from gratis.records.facts import Facts
+from gratis.records.plans import Plan
+from gratis.records.settings import Descent
 
 __all__ = ["Network", "NetworkRelease"]
 
@@ -111,7 +111,7 @@ class Network:
         """Release scales and weights."""
         import torch
 
-        from gratis.training.networks import falling_rates, train_full_batch
+        from gratis.stages.networks import falling_rates, train_full_batch
 
         scale, plan = self._scale[0], self._training
         features = self.reading.public_features(self.facts.columns)

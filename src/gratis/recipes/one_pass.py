@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.accounting import calibrate_mu, split_mu
-from gratis.data.streaming import ArrayRows, RowStream
 from gratis.mechanisms.location_scale import (
     StandardisationPlan,
     Standardiser,
@@ -18,16 +17,17 @@ from gratis.mechanisms.location_scale import (
     release_location_scale,
 )
 from gratis.mechanisms.noise import NoiseSource
-from gratis.planner.assumptions import LinearFacts
-from gratis.planner.linear import plan_linear
+from gratis.planning.assumptions import LinearFacts
+from gratis.planning.linear import plan_linear
 from gratis.recipes.recipe import Array, Reading, left_out
 from gratis.recipes.staged_linear import LinearRelease, in_original_units
-from gratis.specs.budget import Budget
-from gratis.specs.events import Composition, Event, OnePassIteration
-from gratis.specs.facts import Facts
-from gratis.specs.plans import Plan
-from gratis.training.one_pass import OnePassLoss, train_one_pass
-from gratis.training.released_linear import ReleasedLinear
+from gratis.records.budget import Budget
+from gratis.records.events import Composition, Event, OnePassIteration
+from gratis.records.facts import Facts
+from gratis.records.plans import Plan
+from gratis.rows.streaming import ArrayRows, RowStream
+from gratis.stages.one_pass import OnePassLoss, train_one_pass
+from gratis.stages.released_linear import ReleasedLinear
 
 __all__ = ["OnePassLinear", "OnePassStages", "fit_one_pass", "plan_one_pass"]
 

@@ -21,19 +21,19 @@ from gratis.mechanisms.noise import NoiseSource
 from gratis.models.logistic import SoftmaxModel
 from gratis.models.random_features import Activation, RandomFeatures, SquaredErrorModel, StoredFeatures
 from gratis.models.scattering import ScatteringFeatures
-from gratis.planner.feature_classifier import plan_feature_classifier
-from gratis.planner.random_features import plan_random_features
+from gratis.planning.feature_classifier import plan_feature_classifier
+from gratis.planning.random_features import plan_random_features
 from gratis.recipes.recipe import Array, Reading, zero_rows
-from gratis.specs.budget import Budget
-from gratis.specs.checks import check_count
-from gratis.specs.errors import GratisError
-from gratis.specs.events import Composition, FullBatchDescent
-from gratis.specs.facts import Facts
-from gratis.specs.plans import Plan
-from gratis.specs.predictions import Prediction
-from gratis.specs.settings import Descent
-from gratis.training.feature_descent import Engine, descend_features, dual_obstacle, feature_descent_event
-from gratis.training.feature_mean import CentredFeatures, release_feature_mean
+from gratis.records.budget import Budget
+from gratis.records.checks import check_count
+from gratis.records.errors import GratisError
+from gratis.records.events import Composition, FullBatchDescent
+from gratis.records.facts import Facts
+from gratis.records.plans import Plan
+from gratis.records.predictions import Prediction
+from gratis.records.settings import Descent
+from gratis.stages.feature_descent import Engine, descend_features, dual_obstacle, feature_descent_event
+from gratis.stages.feature_mean import CentredFeatures, release_feature_mean
 
 __all__ = ["FeatureRelease", "FixedFeatures", "feature_map_of"]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gratis.mechanisms.location_scale import Standardiser
 from gratis.mechanisms.noise import NoiseSource
-from gratis.specs.plans import Plan
+from gratis.records.plans import Plan
 
 __all__ = ["Reading", "Recipe", "left_out", "zero_rows"]
 

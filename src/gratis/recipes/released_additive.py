@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.mechanisms.location_scale import Standardiser
-from gratis.specs.checks import check_count
-from gratis.specs.errors import GratisError
+from gratis.records.checks import check_count
+from gratis.records.errors import GratisError
 from gratis.stages.column_histograms import Shares
 from gratis.stages.columns import Columns
 from gratis.stages.curve_basis import CurveBasis, Pairs

@@ -12,18 +12,18 @@ from gratis.accounting import calibrate_mu
 from gratis.mechanisms.noise import NoiseSource
 from gratis.models.linear import LinearModel
 from gratis.models.logistic import SoftmaxModel
+from gratis.planning.twins.problems import Member
+from gratis.planning.twins.twin import TwinChoice, plain_settings, twin_settings
 from gratis.recipes.recipe import Array, Reading
-from gratis.simulation.problems import Member
-from gratis.simulation.twin import TwinChoice, plain_settings, twin_settings
-from gratis.specs.budget import Budget
-from gratis.specs.errors import GratisError
-from gratis.specs.facts import Facts
-from gratis.specs.neighbouring import Neighbouring
-from gratis.specs.plans import Plan
-from gratis.specs.predictions import Prediction
-from gratis.specs.settings import Descent
-from gratis.training.released_linear import ReleasedLinear
-from gratis.training.staged import DescentSettings, StagedFit, StagedPlan, check_memory, fit_stages, plan_stages
+from gratis.records.budget import Budget
+from gratis.records.errors import GratisError
+from gratis.records.facts import Facts
+from gratis.records.neighbouring import Neighbouring
+from gratis.records.plans import Plan
+from gratis.records.predictions import Prediction
+from gratis.records.settings import Descent
+from gratis.stages.released_linear import ReleasedLinear
+from gratis.stages.staged import DescentSettings, StagedFit, StagedPlan, check_memory, fit_stages, plan_stages
 
 __all__ = ["LinearRelease", "StagedLinear", "in_original_units", "predict_staged"]
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gratis.records.assumptions import ASSUMPTIONS, assumption_text
+from gratis.records.certificates import Certificate, plain
 from gratis.report.style import document, numbers, paragraphs, pictures, section, table, text
-from gratis.specs.assumptions import ASSUMPTIONS, assumption_text
-from gratis.specs.certificates import Certificate, plain
 
 __all__ = ["ReportContent", "render_page"]
 

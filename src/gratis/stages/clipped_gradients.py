@@ -12,8 +12,8 @@ from scipy.linalg import blas
 from gratis.mechanisms.clipped_gradient import TINY_SQUARE, row_norms
 from gratis.mechanisms.noise import NoiseSource
 from gratis.numerics.rounding import rounding_inflation
-from gratis.specs.events import Composition, GaussianRelease
-from gratis.specs.neighbouring import Neighbouring
+from gratis.records.events import Composition, GaussianRelease
+from gratis.records.neighbouring import Neighbouring
 from gratis.stages.columns import Columns
 from gratis.stages.rows import Rows, in_chunks
 

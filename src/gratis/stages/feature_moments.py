@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from gratis.mechanisms.clipped_gradient import row_norms
 from gratis.mechanisms.noise import NoiseSource
 from gratis.numerics.rounding import rounding_inflation
-from gratis.specs.events import GaussianRelease
-from gratis.specs.neighbouring import Neighbouring
+from gratis.records.events import GaussianRelease
+from gratis.records.neighbouring import Neighbouring
 from gratis.stages.columns import Columns
 from gratis.stages.rows import Rows, in_chunks
 

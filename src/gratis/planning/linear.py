@@ -1,0 +1,173 @@
+"""Plan a private linear regression from public facts: predict every algorithm and schedule, take the best, say why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gratis.planning.assumptions import LinearFacts
+from gratis.planning.full_batch import full_batch_candidate
+from gratis.planning.one_pass.schedule_optimisation import Family
+from gratis.planning.one_pass_candidates import ONE_PASS_FAMILIES, OnePassCandidate, one_pass_candidates
+from gratis.planning.one_pass_event import one_pass_event
+from gratis.records.errors import GratisError
+from gratis.records.events import Event
+from gratis.records.plans import Plan
+from gratis.records.predictions import Prediction
+
+__all__ = ["ALGORITHMS", "plan_linear"]
+
+ALGORITHMS = ("auto", "one-pass", "full-batch")
+_HOPELESS = 0.01  # a plan that saves less than this share of the mean's risk is called what it is
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to train: its predicted excess risks over the members, its settings and its event."""
+
+    algorithm: str
+    schedule: str
+    risks: NDArray[np.float64]
+    settings: dict[str, Any] = field(hash=False)
+    event: Event
+    source: str
+
+    @property
+    def value(self) -> float:
+        """Mean predicted excess risk."""
+        return float(self.risks.mean())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return one row of the alternatives."""
+        return {
+            "algorithm": self.algorithm,
+            "schedule": self.schedule,
+            "predicted_excess_risk": self.value,
+            "low": float(self.risks.min()),
+            "high": float(self.risks.max()),
+        }
+
+
+def plan_linear(facts: LinearFacts, *, algorithm: str = "auto", schedule: str = "best") -> Plan:
+    """Return the plan with the least predicted excess risk, with all alternatives and the reasons in words.
+
+    `facts` holds n, d, the budget and what is known of signal, label noise and spectrum; `algorithm` is "auto",
+    "one-pass" or "full-batch"; `schedule` is "best" or a one-pass family: "poly:ALPHA", "harmonic", "free" or
+    "free-clip".
+
+    >>> from gratis.records.budget import Budget
+    >>> from gratis.planning.one_pass.spectra import IsotropicSpectrum
+    >>> facts = LinearFacts(n_records=2000, n_features=200, budget=Budget(mu=0.5), signal_variance=1.0,
+    ...                     label_noise_variance=0.25, spectrum=IsotropicSpectrum())
+    >>> plan = plan_linear(facts, algorithm="one-pass", schedule="poly:0")
+    >>> round(plan.prediction.value, 3)
+    0.175
+    """
+    if algorithm not in ALGORITHMS:
+        raise GratisError(f"unknown algorithm {algorithm!r}; expected one of {', '.join(ALGORITHMS)}")
+    if schedule != "best":
+        wanted = Family.parse(schedule).label
+        if algorithm == "full-batch":
+            raise GratisError("schedules belong to one-pass training; with full-batch leave the schedule at 'best'")
+        families = (*ONE_PASS_FAMILIES, *([wanted] if wanted not in ONE_PASS_FAMILIES else []))
+    else:
+        wanted, families = None, ONE_PASS_FAMILIES
+    candidates: list[Candidate] = []
+    if algorithm != "full-batch":
+        candidates += _one_pass_plans(facts, families)
+    if algorithm != "one-pass" and wanted is None:
+        candidates.append(Candidate(*full_batch_candidate(facts)))
+    allowed = [c for c in candidates if wanted is None or c.schedule == wanted]
+    if not allowed:
+        raise GratisError(f"the schedule {wanted} cannot be run over {facts.n_records} rows in double precision")
+    chosen = min(allowed, key=lambda candidate: candidate.value)
+    return Plan(
+        algorithm=chosen.algorithm,
+        schedule=chosen.schedule,
+        settings=chosen.settings,
+        budget=facts.budget,
+        event=chosen.event,
+        prediction=_prediction(facts, chosen),
+        reasons=_reasons(facts, chosen, candidates),
+        alternatives=tuple(c.to_json() for c in sorted(candidates, key=lambda candidate: candidate.value)),
+    )
+
+
+def _one_pass_plans(facts: LinearFacts, families: tuple[str, ...]) -> list[Candidate]:
+    """Plans of all families that double precision can run; an error only if there is none."""
+    found: list[Candidate] = []
+    refusal: GratisError | None = None
+    for one in one_pass_candidates(facts, families=families):
+        try:
+            found.append(_one_pass(facts, one))
+        except GratisError as error:
+            refusal = error
+    if refusal is not None and not found:
+        raise refusal
+    return found
+
+
+def _one_pass(facts: LinearFacts, candidate: OnePassCandidate) -> Candidate:
+    event = one_pass_event(
+        candidate.schedule,
+        n_records=facts.n_records,
+        dimension=facts.n_features,
+        rho=facts.mu,
+        neighbouring=facts.budget.neighbouring,
+    )
+    settings = {
+        "rho": facts.mu,
+        "initial_step_size": event.step_sizes.values[0],
+        "initial_clip_norm": event.clip_norms.values[0],
+        "noise_std_total": float(np.sqrt(np.sum(event.noise_stds.array() ** 2))),
+        "blocks": len(event.step_sizes.counts),
+        "curve": {"label": candidate.schedule.label, **asdict(candidate.schedule)},  # type: ignore[call-overload]
+    }
+    return Candidate("one-pass", candidate.family, candidate.risks, settings, event, "deterministic equivalent")
+
+
+def _prediction(facts: LinearFacts, chosen: Candidate) -> Prediction:
+    signal, noise = zip(*[(s, z) for s, z, _ in facts.members()], strict=True)
+    total = np.array(signal) + np.array(noise)
+    r_squared = 1 - (2 * chosen.risks + np.array(noise)) / np.where(total > 0, total, 1.0)
+    return Prediction(
+        quantity="excess_risk",
+        value=chosen.value,
+        low=float(chosen.risks.min()),
+        high=float(chosen.risks.max()),
+        source=chosen.source,
+        assumptions=facts.describe(),
+        details={
+            "initial_excess_risk": float(np.mean(signal) / 2),
+            "r_squared": float(r_squared.mean()),
+            "r_squared_range": [float(r_squared.min()), float(r_squared.max())],
+        },
+    )
+
+
+def _reasons(facts: LinearFacts, chosen: Candidate, candidates: Sequence[Candidate]) -> tuple[str, ...]:
+    initial = np.array([s / 2 for s, _, _ in facts.members()])
+    found = [
+        f"{facts.budget.describe()} allows mu = {facts.mu:.5g}; n = {facts.n_records}, d = {facts.n_features}, "
+        f"gamma = d/n = {facts.gamma:.4g}.",
+        f"{chosen.algorithm}, {chosen.schedule} has the least predicted excess risk: {chosen.value:.4g} "
+        f"(predicting the mean: {initial.mean():.4g}).",
+    ]
+    others = [c for c in candidates if c.algorithm != chosen.algorithm]
+    if others:
+        best = min(others, key=lambda candidate: candidate.value)
+        found.append(f"The best {best.algorithm} ({best.schedule}) would have {best.value:.4g}.")
+    if len(chosen.risks) > 1:
+        found.append(
+            f"Signal or spectrum are not known, so this is the setting of least worst regret over {len(chosen.risks)} "
+            f"possible problems; its risk ranges from {chosen.risks.min():.4g} to {chosen.risks.max():.4g}."
+        )
+    if np.all(chosen.risks >= (1 - _HOPELESS) * initial) and initial.max() > 0:
+        found.append(
+            "This budget cannot beat predicting the mean: more rows, a larger epsilon or fewer columns are needed."
+        )
+    return tuple(found)

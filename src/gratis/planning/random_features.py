@@ -1,0 +1,243 @@
+"""Plan private training on random features from (n, d, p) and the budget alone (spec 5.3, S0 Theorem 2)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gratis.accounting import calibrate_mu
+from gratis.planning.bounds.early_stopping import EarlyStopping
+from gratis.planning.twins.random_features_twin import (
+    SignTwin,
+    draw_sign_twin,
+    feature_second_moment,
+    parse_activation,
+    planned_descent,
+    planned_engine,
+    shrunken,
+)
+from gratis.records.budget import Budget
+from gratis.records.checks import check_count
+from gratis.records.errors import GratisError
+from gratis.records.plans import Plan
+from gratis.records.predictions import Prediction
+
+__all__ = ["plan_random_features", "theorem_2_terms"]
+
+Array = NDArray[np.float64]
+
+# C in units of the feature norm √(p·Eφ²), and ηTp·Eφ²/min(d, n). S0's choices for tanh are .8 and about 2 (CT ≈ 5).
+_CLIPS = np.geomspace(0.4, 3.2, 7)
+# Down to .01, where a small budget still gains something over the trivial predictor; the long ones are tried where
+# the longest of the others is the best, as it is for far more rows than inputs.
+_TIMES = np.geomspace(0.01, 10.0, 24)
+_LONG_TIMES = np.geomspace(10.0, 300.0, 10)[1:]
+_FEWEST_STEPS, _MOST_STEPS = 50, 10_000
+_STABLE = 4 / 3  # T over time·min(d, n) with which 2ηλ_max/n = 1.5 if all rows lie along one direction; 2 is unstable
+_MOST_WORK = 1e10  # features visited in training for the sake of a long path: about half a minute
+_LARGEST_SIZE = 10**15
+_TEST_RECORDS = 2000  # of one twin
+
+
+def theorem_2_terms(n_records: int, n_inputs: int, *, epsilon: float | None) -> dict[str, float]:
+    """Return the three terms of S0's Theorem 2 without constants and logarithms.
+
+    |R_P| = Õ(d/(nε) + √(d/n) + √(n/d^{3/2})): privacy noise (left out if the budget is not stated as ε), early
+    stopping, and the plateau's next staircase.
+
+    >>> terms = theorem_2_terms(2000, 100, epsilon=4.0)
+    >>> {name: round(value, 4) for name, value in terms.items()}
+    {'noise': 0.0125, 'early_stopping': 0.2236, 'plateau': 1.4142}
+    """
+    n, d = float(n_records), float(n_inputs)
+    noise = {} if epsilon is None else {"noise": d / (n * epsilon) if epsilon > 0 else math.inf}
+    return {**noise, "early_stopping": math.sqrt(d / n), "plateau": math.sqrt(n / d**1.5)}
+
+
+def plan_random_features(
+    n_records: int,
+    n_inputs: int,
+    n_features: int,
+    budget: Budget,
+    *,
+    activation: Any = "tanh",
+    rng: np.random.Generator | None = None,
+    twins: int = 2,
+    twin_records: int = 2000,
+) -> Plan:
+    """Choose clip norm, steps, learning rate and noise for f(x) = φ(Vx)ᵀθ with loss (f − y)².
+
+    Twins of the same d/n, p/n and μ (`shrunken`) are trained at every (C, ηT) of a grid in S0's scale-free units,
+    C/√(p·Eφ²) and ηTp·Eφ²/d (n for d > n); the pair with the least mean test loss is planned. No data is opened.
+    Twins have independent inputs; the number of steps is planned for the other extreme too, where all rows lie along
+    one direction and λ_max of K is n·p·Eφ²: more steps of a smaller rate cost no privacy.
+
+    Parameters
+    ----------
+    n_records, n_inputs, n_features : n, d, p.
+    budget : Budget
+    activation : name or function of arrays
+    rng : for the twins; fixed by default, so that a plan can be made again.
+    twins : data sets to average over.
+    twin_records : largest n of a twin.
+
+    >>> plan = plan_random_features(300, 15, 2000, Budget(epsilon=4.0, delta=1 / 300), twins=1)
+    >>> plan.settings["steps"] >= 50, plan.prediction.quantity
+    (True, 'test_loss')
+    """
+    n, d = check_count("n_records", n_records), check_count("n_inputs", n_inputs)
+    p, twins = check_count("n_features", n_features), check_count("twins", twins)
+    if max(n, d, p) > _LARGEST_SIZE:
+        raise GratisError(f"n, d and p must be at most {_LARGEST_SIZE:.0e}")
+    phi = parse_activation(activation)
+    power = feature_second_moment(phi)
+    mu = calibrate_mu(budget)
+    rng = rng if rng is not None else np.random.default_rng(0)
+    if not isinstance(rng, np.random.Generator):
+        raise GratisError("rng must be a numpy Generator")
+    small_n, small_d, small_p, denser = shrunken(n, d, p, check_count("twin_records", twin_records))
+    drawn = [draw_sign_twin(small_n, small_d, small_p, phi, rng=rng, n_test=_TEST_RECORDS) for _ in range(twins)]
+    search = _Search(drawn, power, budget.neighbouring.sensitivity_factor / (mu * denser), rng)
+    search.extend(_CLIPS, _TIMES)
+    clip, time, _ = search.best()
+    directions = min(d, n)  # of the training rows
+    longer = _LONG_TIMES[_LONG_TIMES * _STABLE * directions * n * min(n, p) < _MOST_WORK]
+    if time == _TIMES[-1] and len(longer):
+        search.extend(_CLIPS[np.abs(np.log(_CLIPS / clip)) < 0.5], longer)
+    clip, time, losses = search.best()
+
+    # Near the flow for independent inputs (as twins have), stable for any.
+    stable = min(math.ceil(_STABLE * time * directions), _MOST_STEPS)
+    steps = max(stable, *(_steps(twin, time, power) for twin in drawn))
+    clip_norm = clip * math.sqrt(p * power)
+    learning_rate = time * directions / (p * power * steps)
+    event = planned_descent(n, p, 1, steps, mu=mu, neighbouring=budget.neighbouring)
+    engine = planned_engine(event, phi, d, p, clip_norm=clip_norm, learning_rate=learning_rate, mu=mu)
+    nonprivate = float(np.mean([twin.interpolant_loss for twin in drawn]))
+    value = float(losses.mean())
+    stopped, unclipped = np.mean([search.without_clipping(twin, clip, time) for twin in drawn], axis=0)
+    # Twins of other seeds differ by this much; two alone may agree by chance.
+    spread = 2 * max(float(losses.std()), 0.6 * value / math.sqrt(small_n))
+    regime = {
+        "n_over_d": n / d,
+        "n_over_d_to_three_halves": n / d**1.5,
+        "p_over_n": p / n,
+        "p_over_n_squared": p / n**2,
+        "inside": bool(d < n < d**1.5 and p > n),
+    }
+    prediction = Prediction(
+        quantity="test_loss",
+        value=value,
+        low=value - spread,
+        high=value + spread,
+        source=f"{twins} twins of n={small_n}, d={small_d}, p={small_p}, trained by the dual engine",
+        assumptions=(
+            "rows are N(0, I) and labels sign(uᵀx) without noise",
+            "the best setting of a grid is reported at its own twins, which flatters it slightly",
+            *(() if small_n == n else ("the loss depends on (d/n, p/n, μ) and not on n itself",)),
+            *((f"twins have {denser:.0f} times fewer rows an input, and the same noise",) if denser > 1.5 else ()),
+            *(("features are Gaussian given the rows, with their covariance",) if drawn[0].gaussian else ()),
+        ),
+        details={
+            "predicted_nonprivate_loss": nonprivate,
+            "gap": value - nonprivate,
+            "predicted_nonprivate_stopped_loss": float(stopped),
+            "unclipped_loss": float(unclipped),
+            "theorem_2": theorem_2_terms(n, d, epsilon=budget.epsilon),
+            "regime": regime,
+        },
+    )
+    outside = "" if regime["inside"] else " Theorem 2 asks for d ≪ n ≪ d^{3/2} and p ≫ n, which these sizes miss."
+    return Plan(
+        algorithm="full-batch-descent-on-features",
+        schedule="constant",
+        settings={
+            "n_features": p,
+            "activation": phi.name,
+            "clip_norm": clip_norm,
+            "steps": steps,
+            "learning_rate": learning_rate,
+            "noise_std": learning_rate * clip_norm * event.noise_stds.values[0],
+            "engine": str(engine.engine),
+        },
+        budget=budget,
+        event=event,
+        prediction=prediction,
+        reasons=(
+            f"C = {clip:.3g}·√(p·Eφ²), ηTp·Eφ²/{'d' if d <= n else 'n'} = {time:.3g}: "
+            f"the least test loss of {len(search.settings)} settings.",
+            f"Predicted test loss {value:.3f} against {nonprivate:.3f} of the non-private interpolant"
+            f" and {stopped:.3f} of non-private early stopping.{outside}",
+            *(("That is no better than predicting 0, whose loss is 1: this budget buys nothing here.",) * (value >= 1)),
+            f"The {engine.engine} engine: {engine.reason}.",
+        ),
+        alternatives=search.alternatives(),
+    )
+
+
+class _Search:
+    """Test losses of twins at settings (C in √(p·Eφ²), ηTp·Eφ²/d), added grid by grid."""
+
+    def __init__(self, twins: list[SignTwin], power: float, noise: float, rng: np.random.Generator) -> None:
+        self._twins, self._power, self._noise, self._rng = twins, power, noise, rng
+        self.settings: list[tuple[float, float]] = []
+        self._losses = np.empty((len(twins), 0))
+
+    def extend(self, clips: Array, times: Array) -> None:
+        """Train every twin at every pair."""
+        clip, time = (grid.ravel() for grid in np.meshgrid(clips, times, indexing="ij"))
+        found = np.array([self._train(twin, clip, time) for twin in self._twins])
+        self.settings += zip(clip.tolist(), time.tolist(), strict=True)
+        self._losses = np.hstack([self._losses, found])
+
+    def best(self) -> tuple[float, float, Array]:
+        """Return the setting with the least mean loss, and the loss of each twin there."""
+        index = int(np.argmin(self._losses.mean(axis=0)))
+        return *self.settings[index], self._losses[:, index]
+
+    def alternatives(self) -> tuple[dict[str, float], ...]:
+        """Return the next best three."""
+        means = self._losses.mean(axis=0)
+        return tuple(
+            {"clip": self.settings[i][0], "time": self.settings[i][1], "test_loss": float(means[i])}
+            for i in np.argsort(means)[1:4]
+        )
+
+    def without_clipping(self, twin: SignTwin, clip: float, time: float) -> tuple[float, float]:
+        """Closed form: the least loss of early stopping without noise, and the loss of a setting with it."""
+        closed = EarlyStopping(**twin.modes())
+        times = np.concatenate([_TIMES, _LONG_TIMES])
+        stopped = closed.predict_flow(_flow(twin, times, self._power), total_noise_variances=0.0).total.min()
+        noise = self._total_noise(twin, clip, time)
+        noisy = closed.predict_flow(_flow(twin, time, self._power), total_noise_variances=noise**2).total
+        return float(stopped), float(noisy)
+
+    def _train(self, twin: SignTwin, clips: Array, times: Array) -> Array:
+        steps = _steps(twin, float(times.max()), self._power)
+        return twin.losses(
+            steps=steps,
+            learning_rates=_flow(twin, times, self._power) / steps,
+            clip_norms=clips * math.sqrt(twin.n_features * self._power),
+            noise_stds=self._total_noise(twin, clips, times) / math.sqrt(steps),
+            n_seeds=2,
+            rng=self._rng,
+        ).mean(axis=1)
+
+    def _total_noise(self, twin: SignTwin, clips: Any, times: Any) -> Any:
+        """Return √T·s = κ·ηT·C/(nμ)."""
+        clip_norms = clips * math.sqrt(twin.n_features * self._power)
+        return self._noise * _flow(twin, times, self._power) * clip_norms / len(twin.y)
+
+
+def _flow(twin: SignTwin, times: Any, power: float) -> Any:
+    """ηT."""
+    return times * min(twin.n_inputs, len(twin.y)) / (twin.n_features * power)
+
+
+def _steps(twin: SignTwin, time: float, power: float) -> int:
+    """Return T with 2ηλ_max/n ≤ ¼: near the flow, far from instability."""
+    wanted = math.ceil(8 * _flow(twin, time, power) * twin.largest_eigenvalue / len(twin.y))
+    return int(np.clip(wanted, _FEWEST_STEPS, _MOST_STEPS))

@@ -1,0 +1,348 @@
+"""Twins: synthetic data of the same shape and spectrum, trained exactly like the private data will be.
+
+Spec section 4: in the proportional regime the risk of full-batch descent depends on γ = d/n, μ/κ, T, ηT, c, the
+spectrum, the label noise, the signal and how it lies in the spectrum. A small twin that keeps these predicts
+the risk without touching data. What is unknown is spread over `Member`s, and the prediction carries them.
+
+Wide tables descend in their own columns, and no spectrum of theirs is released: `plain_settings` spreads over assumed
+ones as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gratis.models.linear import LinearModel
+from gratis.models.logistic import SoftmaxModel
+from gratis.planning.twins.problems import (
+    Member,
+    draw_coefficients,
+    draw_label_noise,
+    draw_rows,
+    thinned,
+)
+from gratis.records.checks import check_count, check_positive
+from gratis.records.errors import GratisError
+from gratis.records.neighbouring import Neighbouring
+from gratis.stages.full_batch import descend_many
+
+__all__ = [
+    "CLASSIFICATION_MEMBERS",
+    "REGRESSION_MEMBERS",
+    "TwinChoice",
+    "TwinSize",
+    "plain_settings",
+    "twin_settings",
+]
+
+_ALIGNMENTS = (0.0, 0.5, 1.0)
+# The first member has little to learn: settings that lose against the mean there are paid for as regret.
+REGRESSION_MEMBERS = (
+    Member(0.1, 0.9),
+    *(Member(r, 1 - r, a) for r in (0.3, 0.6, 0.9) for a in _ALIGNMENTS),
+)
+# For classes the signal variance is that of the scores: from barely separable to almost separable.
+CLASSIFICATION_MEMBERS = tuple(Member(s, 0.0, 0.5) for s in (1.0, 4.0, 16.0))
+_CLIPS = (0.15, 0.3, 0.6, 1.2, 2.4)
+_TRAVELS = tuple(2.0**k for k in range(-2, 7))
+_ROW_TAIL = 0.4
+_ROWS_AT_LEAST, _MOST_DRAWS = 4000, 4
+# Plain descent: eigenvalues k^−a, from columns without relation to a table that few directions explain; the signal lies
+# where the variance is. Travels in units of nμ/(κD), where the noise of a prediction is as large as the target.
+_DECAYS = (0.0, 1.0, 2.0)
+_PLAIN_MEMBERS = tuple(Member(r, 1 - r) for r in (0.1, 0.3, 0.6, 0.9))
+_PLAIN_CLASS_MEMBERS = tuple(Member(s, 0.0) for s in (1.0, 4.0, 16.0))
+_PLAIN_CLIPS = (0.3, 0.6, 1.2)
+_PLAIN_TRAVELS = tuple(2.0**k for k in range(-5, 2))
+_PLAIN_COLUMNS, _PLAIN_ROWS = 500, 1000
+
+
+@dataclass(frozen=True, slots=True)
+class TwinSize:
+    """A twin of d′ = d/shrunk columns and n′ rows at μ′ with n′μ′ = nμ/shrunk.
+
+    Privacy noise adds ≍ κ²d²/(nμ)² to the risk, so d/(nμ) is kept; so is d/n where n/shrunk rows are affordable.
+    """
+
+    spectrum: NDArray[np.float64]
+    n_records: int
+    mu: float
+
+    @classmethod
+    def of(
+        cls, spectrum: NDArray[np.float64], n_records: int, *, mu: float, columns: int = 100, rows: int = 2000
+    ) -> TwinSize:
+        """Shrink a problem to at most `columns` columns and `rows` rows."""
+        n = check_count("n_records", n_records)
+        kept = thinned(spectrum, columns)
+        if kept.size == 0 or not np.isfinite(kept).all() or (kept < 0).any():
+            raise GratisError("a spectrum needs at least one eigenvalue, all finite and non-negative")
+        shrunk = spectrum.size / kept.size
+        n_twin = max(1, min(round(n / shrunk), rows))
+        return cls(kept, n_twin, check_positive("mu", mu) * n / (n_twin * shrunk))
+
+
+@dataclass(frozen=True, slots=True)
+class TwinChoice:
+    """Settings chosen on a twin, and what they achieved there.
+
+    `clip` is c with C = c√d_eff; `travel` is τ with η = τ/(cT); `risks` holds the risk of these settings for each
+    member: excess risk E(xᵀθ − xᵀθ*)² in units of the target variance, or excess cross-entropy for classes.
+    `null_risks` is what predicting the mean costs. `regret` is the worst loss to the best settings of a member.
+    """
+
+    clip: float
+    travel: float
+    steps: int
+    risks: tuple[float, ...]
+    null_risks: tuple[float, ...]
+    regret: float
+    members: tuple[Member, ...]
+
+    def clip_norm(self, effective_dimension: float) -> float:
+        """C = c√d_eff."""
+        return self.clip * math.sqrt(effective_dimension)
+
+    @property
+    def learning_rate(self) -> float:
+        """η = τ/(cT)."""
+        return self.travel / (self.clip * self.steps)
+
+
+def twin_settings(
+    spectrum: NDArray[np.float64],
+    n_records: int,
+    *,
+    mu: float,
+    neighbouring: Neighbouring,
+    steps: int,
+    rng: np.random.Generator,
+    n_classes: int | None = None,
+    members: Sequence[Member] | None = None,
+    clips: Sequence[float] | None = None,
+    travels: Sequence[float] | None = None,
+) -> TwinChoice:
+    """Choose clip and learning rate for preconditioned full-batch descent from a (released) spectrum.
+
+    All settings × members run at once on shared rows; the choice minimises the worst regret over members,
+    smoothed over neighbouring travels, and takes the largest clip among near-ties (large clips are the safer
+    error: they bias less when targets are skewed).
+
+    Parameters
+    ----------
+    spectrum : (D,)
+        Eigenvalues w/(w + λ) of the preconditioned second moments, in [0, 1).
+    n_records, mu, neighbouring, steps
+        Those of the descent to come.
+    rng : numpy Generator
+        Public randomness.
+    n_classes : int, optional
+        None for regression with targets of variance one, else the number of classes.
+    members : sequence of Member, optional
+        What is assumed about the unknown.
+    clips, travels : sequences of float
+        The grid of c and τ.
+
+    >>> choice = twin_settings(np.full(5, 0.9), 2000, mu=0.5, neighbouring=Neighbouring.ZERO_OUT, steps=16,
+    ...                        rng=np.random.default_rng(0))
+    >>> max(choice.risks) < 0.1
+    True
+    """
+    steps = check_count("steps", steps)
+    classes = n_classes is not None
+    members = tuple(members or (CLASSIFICATION_MEMBERS if classes else REGRESSION_MEMBERS))
+    # A class costs as much as a target, so classes get fewer rows.
+    size = TwinSize.of(np.asarray(spectrum, dtype=np.float64), n_records, mu=mu, rows=1000 if classes else 2000)
+    # A class costs as much as a target, so classes get a coarser grid, too.
+    clips = clips or (_CLIPS[::2] if classes else _CLIPS)
+    travels = travels or (_TRAVELS[1::2] if classes else _TRAVELS)
+    grid = np.array([(c, t) for c in clips for t in travels])
+    # One draw is a noisy judge where rows are few; several are cheap there.
+    draws = 1 if classes else int(np.clip(_ROWS_AT_LEAST // size.n_records, 1, _MOST_DRAWS))
+    weights = _alignment_weights(size.spectrum)
+    judged = [_risks(size, weights, neighbouring, steps, grid, members, n_classes, rng) for _ in range(draws)]
+    risk, null = (np.mean(parts, axis=0) for parts in zip(*judged, strict=True))
+    return _least_regret(risk, null, clips, travels, steps, members)
+
+
+def plain_settings(
+    n_columns: int,
+    n_records: int,
+    *,
+    mu: float,
+    neighbouring: Neighbouring,
+    steps: int,
+    rng: np.random.Generator,
+    n_classes: int | None = None,
+) -> TwinChoice:
+    """Choose clip and learning rate for descent in the columns themselves, on public facts alone.
+
+    Nothing is known of the spectrum, so the worst regret is taken over assumed ones, too. A twin of at most 500
+    columns with the trace D of the table keeps a record's length and the noise of its prediction, κDτ/(nμ): wide tables
+    are not shrunk, for the few directions that can be learnt there do not shrink with them.
+
+    Parameters are those of `twin_settings`, with the number of columns in the place of a spectrum.
+
+    >>> choice = plain_settings(20_000, 200, mu=0.5, neighbouring=Neighbouring.ZERO_OUT, steps=4,
+    ...                         rng=np.random.default_rng(0))
+    >>> choice.travel < 0.01
+    True
+    """
+    steps, columns = check_count("steps", steps), check_count("n_columns", n_columns)
+    n, mu = check_count("n_records", n_records), check_positive("mu", mu)
+    members = _PLAIN_MEMBERS if n_classes is None else _PLAIN_CLASS_MEMBERS
+    unit = n * mu / (neighbouring.sensitivity_factor * columns)
+    travels = [unit * share for share in _PLAIN_TRAVELS]
+    grid = np.array([(c, t) for c in _PLAIN_CLIPS for t in travels])
+    n_twin = min(n, _PLAIN_ROWS)
+    judged = []
+    for decay in _DECAYS:
+        shape = np.arange(1.0, min(columns, _PLAIN_COLUMNS) + 1) ** -decay
+        size = TwinSize(shape * (columns / shape.sum()), n_twin, mu * n / n_twin)
+        judged.append(_risks(size, np.ones(shape.size), neighbouring, steps, grid, members, n_classes, rng))
+    risk, null = (np.concatenate(parts, axis=-1) for parts in zip(*judged, strict=True))
+    return _least_regret(risk, null, _PLAIN_CLIPS, travels, steps, members * len(_DECAYS))
+
+
+def _least_regret(
+    risk: NDArray[np.float64],
+    null: NDArray[np.float64],
+    clips: Sequence[float],
+    travels: Sequence[float],
+    steps: int,
+    members: tuple[Member, ...],
+) -> TwinChoice:
+    """Choose among settings (clips × travels) by their risks for each member."""
+    shaped = np.minimum(risk, 4 * max(null.max(), 1e-3)).reshape(len(clips), len(travels), len(members))
+    padded = np.pad(shaped, ((0, 0), (1, 1), (0, 0)), mode="edge")
+    smooth = (padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]) / 4
+    regret = ((smooth - smooth.min(axis=(0, 1))) / max(null.max(), 1e-12)).max(axis=2)
+    near = regret <= regret.min() + 0.01
+    row = int(np.flatnonzero(near.any(axis=1)).max())
+    column = int(np.where(near[row], regret[row], np.inf).argmin())
+    chosen = shaped[row, column]
+    return TwinChoice(
+        clip=float(clips[row]),
+        travel=float(travels[column]),
+        steps=steps,
+        risks=tuple(float(r) for r in chosen),
+        null_risks=tuple(float(r) for r in null),
+        regret=float(regret[row, column]),
+        members=members,
+    )
+
+
+def _alignment_weights(spectrum: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return eigenvalues before preconditioning up to a factor: m = w/(w+λ) gives w + λ = λ/(1 − m)."""
+    return np.asarray(1 / np.maximum(1 - spectrum, 1e-6))
+
+
+def _descents(
+    X: NDArray[np.float32],
+    targets: NDArray[np.float32],
+    mean: object,
+    size: TwinSize,
+    neighbouring: Neighbouring,
+    steps: int,
+    grid: NDArray[np.float64],
+    copies: int,
+    rng: np.random.Generator,
+) -> NDArray[np.float32]:
+    clips = np.repeat(grid[:, 0], copies)
+    travels = np.repeat(grid[:, 1], copies)
+    effective = max(1.0, float(size.spectrum.sum()))
+    noise_std = np.float32(neighbouring.sensitivity_factor * math.sqrt(steps) / (size.n_records * size.mu))
+
+    def shared(gradient: NDArray[np.float32]) -> NDArray[np.float32]:
+        # All settings of a member meet the same noise, so that chance favours none of them.
+        drawn = rng.standard_normal((len(gradient), 1, copies, gradient.shape[2]), dtype=np.float32)
+        apart = gradient.reshape(len(gradient), -1, copies, gradient.shape[2])
+        return (apart + noise_std * drawn).reshape(gradient.shape)
+
+    averaged, _ = descend_many(
+        X,
+        targets,
+        mean,  # type: ignore[arg-type]
+        steps=steps,
+        clip_norms=(clips * math.sqrt(effective)).astype(np.float32),
+        learning_rates=(travels / (clips * steps)).astype(np.float32)[None],
+        add_noise=shared,
+    )
+    return averaged
+
+
+def _risks(
+    size: TwinSize,
+    weights: NDArray[np.float64],
+    neighbouring: Neighbouring,
+    steps: int,
+    grid: NDArray[np.float64],
+    members: tuple[Member, ...],
+    n_classes: int | None,
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the risks for (settings, members), and that of θ = 0, of one draw of the twin."""
+    if n_classes is None:
+        return _regression_risks(size, weights, neighbouring, steps, grid, members, rng)
+    return _classification_risks(size, weights, neighbouring, steps, grid, members, n_classes, rng)
+
+
+def _regression_risks(
+    size: TwinSize,
+    weights: NDArray[np.float64],
+    neighbouring: Neighbouring,
+    steps: int,
+    grid: NDArray[np.float64],
+    members: tuple[Member, ...],
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return E(xᵀθ − xᵀθ*)² for (settings, members), and for θ = 0."""
+    spectrum, count = size.spectrum, len(members)
+    X = draw_rows(spectrum, size.n_records, tail=_ROW_TAIL, rng=rng)
+    truth = np.stack([draw_coefficients(spectrum, weights, m, rng=rng) for m in members], axis=1)
+    noise = np.stack([draw_label_noise(m, size.n_records, rng=rng) for m in members], axis=1)
+    targets = np.tile((X @ truth + noise).astype(np.float32), (1, len(grid)))[:, :, None]
+    found = _descents(X.astype(np.float32), targets, LinearModel().mean, size, neighbouring, steps, grid, count, rng)
+    error = found[:, :, 0].astype(np.float64).reshape(spectrum.size, len(grid), count) - truth[:, None, :]
+    null = np.array([m.signal_variance for m in members])
+    return np.einsum("j,jsm->sm", spectrum, np.square(error)), null
+
+
+def _classification_risks(
+    size: TwinSize,
+    weights: NDArray[np.float64],
+    neighbouring: Neighbouring,
+    steps: int,
+    grid: NDArray[np.float64],
+    members: tuple[Member, ...],
+    n_classes: int,
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the excess cross-entropy on fresh rows for (settings, members), and for θ = 0.
+
+    At most three classes are simulated: more only add directions of the same kind, at k times the cost.
+    """
+    spectrum, count, k = size.spectrum, len(members), min(n_classes, 4)
+    model = SoftmaxModel(k)
+    draws = [[draw_coefficients(spectrum, weights, m, rng=rng) for _ in range(k)] for m in members]
+    truth = np.transpose(np.array(draws), (2, 0, 1))
+
+    def labelled(n: int) -> tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.float32]]:
+        X = draw_rows(spectrum, n, tail=_ROW_TAIL, rng=rng)
+        scores = (X @ truth.reshape(spectrum.size, -1)).reshape(n, count, k)
+        labels = (scores + rng.gumbel(size=scores.shape)).argmax(axis=2)
+        return X.astype(np.float32), scores, (labels[:, :, None] == np.arange(k)).astype(np.float32)
+
+    X, _, onehot = labelled(size.n_records)
+    found = _descents(X, np.tile(onehot, (1, len(grid), 1)), model.mean, size, neighbouring, steps, grid, count, rng)
+    fresh, scores, answers = labelled(1000)
+    reached = (fresh @ found.reshape(spectrum.size, -1)).reshape(1000, len(grid), count, k)
+    best = model.loss(scores, answers).mean(axis=0)
+    # One setting at a time: the array of all scores is the largest of the twin.
+    risk = np.stack([model.loss(reached[:, s], answers).mean(axis=0) for s in range(len(grid))])
+    return np.maximum(risk - best, 0.0), np.maximum(math.log(k) - best, 1e-3)

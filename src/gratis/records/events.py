@@ -1,0 +1,238 @@
+"""Events: what a mechanism did, as data. The accountant reads nothing else.
+
+The set is closed and only grows: a certificate written today must verify tomorrow. Every event states
+everything its guarantee rests on, including the neighbouring relation under which its sensitivity was derived.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from gratis.records.checks import check_count, check_non_negative, check_positive
+from gratis.records.errors import GratisError
+from gratis.records.neighbouring import Neighbouring
+from gratis.records.sequences import MOST, Runs
+
+__all__ = [
+    "Composition",
+    "Event",
+    "FullBatchDescent",
+    "GaussianRelease",
+    "OnePassIteration",
+    "PoissonSubsampledGaussian",
+    "event_from_json",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Leaf:
+    """What all single events share."""
+
+    kind: ClassVar[str]
+    neighbouring: Neighbouring
+    label: str = ""
+
+    def _check_common(self) -> None:
+        object.__setattr__(self, "neighbouring", Neighbouring.parse(self.neighbouring))
+        if not isinstance(self.label, str):
+            raise GratisError("an event's label must be a string")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for JSON; `event_from_json` reads it back to an equal event."""
+        data: dict[str, Any] = {"kind": self.kind}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Runs):
+                value = value.to_json()
+            data[field.name] = str(value) if isinstance(value, Neighbouring) else value
+        return data
+
+
+_SMALLEST, _LARGEST = 1e-50, 1e50
+
+
+def _check_magnitudes(**sequences: Runs | float) -> None:
+    """Refuse magnitudes whose products could underflow or overflow: then 0 would stand for a shift that is not 0."""
+    for name, values in sequences.items():
+        for value in values.values if isinstance(values, Runs) else (values,):
+            if value != 0 and not _SMALLEST <= value <= _LARGEST:
+                raise GratisError(f"{name} must be 0 or lie between {_SMALLEST:g} and {_LARGEST:g}, got {value:g}")
+
+
+def _check_many(name: str, value: int) -> int:
+    if check_count(name, value) > MOST:
+        raise GratisError(f"{name} must be at most {MOST}, got {value}")
+    return int(value)
+
+
+def _check_inflation(value: float) -> float:
+    inflation = check_positive("rounding_inflation", value)
+    if not 1 <= inflation <= _LARGEST:
+        raise GratisError(f"rounding_inflation must lie between 1 and {_LARGEST:g}, got {inflation}")
+    return inflation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaussianRelease(_Leaf):
+    """A vector of ℓ2 sensitivity `sensitivity` released with N(0, noise_std²) noise, `count` times.
+
+    >>> event = GaussianRelease(sensitivity=1.0, noise_std=2.0, neighbouring="zero-out")
+    >>> event_from_json(event.to_json()) == event
+    True
+    """
+
+    kind: ClassVar[str] = "gaussian-release"
+    sensitivity: float
+    noise_std: float
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        self._check_common()
+        object.__setattr__(self, "sensitivity", check_non_negative("sensitivity", self.sensitivity))
+        object.__setattr__(self, "noise_std", check_non_negative("noise_std", self.noise_std))
+        object.__setattr__(self, "count", _check_many("count", self.count))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullBatchDescent(_Leaf):
+    """θ_t = θ_{t−1} − η_t·(1/n)·Σ clip_C(g_i) + s_t·N(0, I), t = 1…T; all T iterates may be released.
+
+    `learning_rates` and `noise_stds` have one entry for each step. `rounding_inflation` ≥ 1 enlarges the
+    sensitivity by the proved bound on floating-point error (docs/proofs/rounding.md).
+    """
+
+    kind: ClassVar[str] = "full-batch-descent"
+    learning_rates: Runs
+    noise_stds: Runs
+    clip_norm: float
+    n_records: int
+    rounding_inflation: float = 1.0
+
+    def __post_init__(self) -> None:
+        self._check_common()
+        if len(self.learning_rates) != len(self.noise_stds):
+            raise GratisError("learning_rates and noise_stds must have one entry for each step")
+        object.__setattr__(self, "clip_norm", check_positive("clip_norm", self.clip_norm))
+        object.__setattr__(self, "n_records", _check_many("n_records", self.n_records))
+        _check_magnitudes(learning_rates=self.learning_rates, noise_stds=self.noise_stds, clip_norm=self.clip_norm)
+        object.__setattr__(self, "rounding_inflation", _check_inflation(self.rounding_inflation))
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return len(self.learning_rates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnePassIteration(_Leaf):
+    """θ_k = θ_{k−1} − η_k·mean_batch clip_{C_k}(g) + s_k·N(0, I): each record used once, only the last θ released.
+
+    The guarantee also needs every step map to be non-expansive (step cap 2/(L‖x‖²)) and the three sequences to be
+    fixed before data is read; the certificate lists both as assumptions.
+    """
+
+    kind: ClassVar[str] = "one-pass-iteration"
+    step_sizes: Runs
+    clip_norms: Runs
+    noise_stds: Runs
+    batch_size: int = 1
+    rounding_inflation: float = 1.0
+
+    def __post_init__(self) -> None:
+        self._check_common()
+        if not len(self.step_sizes) == len(self.clip_norms) == len(self.noise_stds):
+            raise GratisError("step_sizes, clip_norms and noise_stds must have one entry for each step")
+        object.__setattr__(self, "batch_size", _check_many("batch_size", self.batch_size))
+        _check_magnitudes(step_sizes=self.step_sizes, clip_norms=self.clip_norms, noise_stds=self.noise_stds)
+        object.__setattr__(self, "rounding_inflation", _check_inflation(self.rounding_inflation))
+
+    @property
+    def steps(self) -> int:
+        """Number of steps; the pass uses steps × batch_size records."""
+        return len(self.step_sizes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoissonSubsampledGaussian(_Leaf):
+    """DP-SGD: every step includes each record independently with probability `sampling_rate`, sums the clipped
+    gradients, and adds N(0, (noise_multiplier·C)²); the sum is divided by the expected batch size.
+    """
+
+    kind: ClassVar[str] = "poisson-subsampled-gaussian"
+    sampling_rate: float
+    noise_multiplier: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        self._check_common()
+        rate = check_positive("sampling_rate", self.sampling_rate)
+        if rate > 1:
+            raise GratisError(f"sampling_rate must be at most 1, got {rate}")
+        object.__setattr__(self, "sampling_rate", rate)
+        object.__setattr__(self, "noise_multiplier", check_non_negative("noise_multiplier", self.noise_multiplier))
+        object.__setattr__(self, "steps", _check_many("steps", self.steps))
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """Several events on the same data set; a later one may be chosen from what earlier ones released."""
+
+    kind: ClassVar[str] = "composition"
+    events: tuple[Event, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "events", tuple(self.events))
+        for event in self.events:
+            if not isinstance(event, (_Leaf, Composition)):
+                raise GratisError("a composition holds events only")
+        relations = {leaf.neighbouring for leaf in self.leaves()}
+        if len(relations) > 1:
+            raise GratisError("events under different neighbouring relations cannot be composed")
+
+    def leaves(self) -> tuple[LeafEvent, ...]:
+        """Return the single events in order."""
+        found: list[LeafEvent] = []
+        for event in self.events:
+            found.extend(event.leaves() if isinstance(event, Composition) else (event,))
+        return tuple(found)
+
+    @property
+    def neighbouring(self) -> Neighbouring | None:
+        """The common relation, or None when nothing was released."""
+        leaves = self.leaves()
+        return leaves[0].neighbouring if leaves else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {"kind": self.kind, "events": [event.to_json() for event in self.events]}
+
+
+LeafEvent = GaussianRelease | FullBatchDescent | OnePassIteration | PoissonSubsampledGaussian
+Event = LeafEvent | Composition
+
+_KINDS: dict[str, type[LeafEvent]] = {
+    cls.kind: cls for cls in (GaussianRelease, FullBatchDescent, OnePassIteration, PoissonSubsampledGaussian)
+}
+_SEQUENCES = {"learning_rates", "noise_stds", "step_sizes", "clip_norms"}
+_MAX_DEPTH = 50
+
+
+def event_from_json(data: Any, *, _depth: int = 0) -> Event:
+    """Read an event; an unknown kind, a missing or an extra field is an error, never skipped."""
+    if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
+        raise GratisError("an event is an object with a 'kind'")
+    if _depth > _MAX_DEPTH:
+        raise GratisError("events are nested too deeply")
+    if data["kind"] == Composition.kind:
+        if set(data) != {"kind", "events"} or not isinstance(data["events"], list):
+            raise GratisError("a composition has exactly the fields 'kind' and 'events'")
+        return Composition(tuple(event_from_json(e, _depth=_depth + 1) for e in data["events"]))
+    cls = _KINDS.get(data["kind"])
+    if cls is None:
+        raise GratisError(f"unknown event kind {data['kind']!r}")
+    names = {field.name for field in fields(cls)}
+    if set(data) - {"kind"} != names:
+        raise GratisError(f"an event of kind {cls.kind!r} must have exactly the fields {', '.join(sorted(names))}")
+    values: dict[str, Any] = {k: Runs.from_json(v) if k in _SEQUENCES else v for k, v in data.items() if k != "kind"}
+    return cls(**values)

@@ -1,0 +1,86 @@
+"""Prediction and Estimate: numbers that are not guarantees, as types that cannot be mistaken for one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from gratis.records.checks import check_finite
+from gratis.records.errors import GratisError
+
+__all__ = ["Estimate", "Prediction"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What theory or a twin says will happen, with the assumptions it rests on; not measured on private data.
+
+    `low` and `high` are the range over the assumed family, not a confidence interval.
+    """
+
+    quantity: str
+    value: float
+    low: float
+    high: float
+    source: str
+    assumptions: tuple[str, ...] = ()
+    details: dict[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        for name in ("value", "low", "high"):
+            object.__setattr__(self, name, check_finite(name, getattr(self, name)))
+        if not self.low <= self.value <= self.high:
+            raise GratisError("a prediction must lie inside its own range")
+
+    @property
+    def excess_risk(self) -> float:
+        """The predicted value, for predictions of an excess risk."""
+        if self.quantity != "excess_risk":
+            raise AttributeError(f"this prediction is of {self.quantity}, not of an excess risk")
+        return self.value
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """(low, high)."""
+        return self.low, self.high
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {
+            "quantity": self.quantity,
+            "value": self.value,
+            "low": self.low,
+            "high": self.high,
+            "source": self.source,
+            "assumptions": list(self.assumptions),
+            **self.details,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Prediction:
+        """Read what `to_json` wrote; unknown keys are details.
+
+        >>> made = Prediction(quantity="test_loss", value=1.0, low=0.5, high=2.0, source="twin", details={"gap": 0.1})
+        >>> Prediction.from_json(made.to_json()) == made
+        True
+        """
+        own = {name: data[name] for name in ("quantity", "value", "low", "high", "source")}
+        details = {key: value for key, value in data.items() if key not in own and key != "assumptions"}
+        return cls(**own, assumptions=tuple(data["assumptions"]), details=details)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What was sampled, with its confidence: `low` is a lower bound that holds with probability `confidence`."""
+
+    quantity: str
+    value: float
+    low: float
+    high: float
+    confidence: float
+    samples: int
+    method: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {name: getattr(self, name) for name in self.__slots__}

@@ -1,0 +1,227 @@
+"""Tables in files, read in batches in their stored order: Parquet, Arrow IPC (Feather 2), CSV plain or gzipped."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.ipc
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from gratis.records.errors import GratisError
+
+__all__ = [
+    "ArrowTable",
+    "CSVTable",
+    "ParquetTable",
+    "Table",
+    "numbers",
+    "numbers_side_by_side",
+    "open_table",
+    "unreadable",
+]
+
+_BUFFER_BYTES = 2**16
+_CSV_BLOCK_BYTES = 2**22  # a wide row may take 100 kB, and every block costs a call a column
+_MISSING = ["", "?", "NA", "N/A", "#N/A", "nan", "NaN", "NAN", "null", "NULL", "None"]
+_NUMBER = r"^\s*[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf|nan)\s*$"
+
+
+class Table(ABC):
+    """Column names and types, the number of rows where the format stores it, and record batches."""
+
+    path: Path
+    types: dict[str, Any]
+    n_rows: int | None
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = _existing(path)
+        self._as_opened = self._stamp()
+        self._open_head()
+
+    @abstractmethod
+    def _open_head(self) -> None:
+        """Read names and types of the columns, and the number of rows where it is stored."""
+
+    @abstractmethod
+    def _read(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
+        """Yield record batches of the chosen columns, of any length up to batch_rows."""
+
+    def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
+        """Yield record batches of at most batch_rows rows in stored order."""
+        try:
+            for batch in self._read(columns, batch_rows):
+                for start in range(0, batch.num_rows, batch_rows):
+                    yield batch.slice(start, batch_rows)
+            return
+        except (pa.ArrowException, OSError):
+            pass
+        # Arrow's own message may quote a cell: raised outside the handler, so that no context holds it.
+        raise GratisError("the file is damaged, or its rows do not all have the same columns")
+
+    def changed(self) -> bool:
+        """Say whether the file is no longer the one that was opened: its size, time of change, or columns."""
+        try:
+            return self._stamp() != self._as_opened or type(self)(self.path).types != self.types
+        except (GratisError, OSError):
+            return True
+
+    def _stamp(self) -> tuple[int, int]:
+        facts = self.path.stat()
+        return facts.st_size, facts.st_mtime_ns
+
+    def count_rows(self) -> int:
+        """Return the number of rows, reading the file once where the format does not store it."""
+        if self.n_rows is not None:
+            return self.n_rows
+        return sum(batch.num_rows for batch in self.batches(list(self.types)[:1], 2**20))
+
+
+class ParquetTable(Table):
+    """A Parquet file; only the chosen columns are read, through small buffers, so row groups may be large."""
+
+    def _open_head(self) -> None:
+        try:
+            with self._open() as file:
+                self.types = _types(file.schema_arrow)
+                self.n_rows = file.metadata.num_rows
+                return
+        except (pa.ArrowException, OSError):
+            pass
+        raise GratisError(f"{self.path.name!r} is damaged, or no Parquet file")
+
+    def _open(self) -> Any:
+        # pre_buffer would read whole row groups ahead.
+        return pa.parquet.ParquetFile(self.path, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+
+    def _read(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
+        with self._open() as file:
+            yield from file.iter_batches(batch_size=batch_rows, columns=list(columns))
+
+
+class ArrowTable(Table):
+    """An Arrow IPC (Feather 2) file, memory-mapped."""
+
+    def _open_head(self) -> None:
+        try:
+            with pa.memory_map(str(self.path)) as source, pa.ipc.open_file(source) as reader:
+                self.types = _types(reader.schema)
+                self.n_rows = sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
+                return
+        except (pa.ArrowException, OSError):
+            pass
+        raise GratisError(f"{self.path.name!r} is damaged, or no Arrow file")
+
+    def _read(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
+        with pa.memory_map(str(self.path)) as source, pa.ipc.open_file(source) as reader:
+            for i in range(reader.num_record_batches):
+                yield reader.get_batch(i).select(list(columns))
+
+
+class CSVTable(Table):
+    """A CSV file with a header; its number of rows is not stored.
+
+    A column's type is the one that its first block of cells suggests. Cells are read as text, so that one that does not
+    fit becomes a missing value and not an error in the middle of a pass.
+    """
+
+    n_rows = None
+
+    def _open_head(self) -> None:
+        with self._open(None) as reader:
+            self.types = _types(reader.schema)
+
+    def _open(self, columns: Sequence[str] | None) -> Any:
+        try:
+            return pa.csv.open_csv(
+                self.path,
+                read_options=pa.csv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
+                # Otherwise how a row is cut would depend on the length of the rows before it.
+                parse_options=pa.csv.ParseOptions(newlines_in_values=True),
+                convert_options=pa.csv.ConvertOptions(
+                    include_columns=columns,
+                    column_types={name: pa.string() for name in columns or ()},
+                    null_values=_MISSING,
+                    strings_can_be_null=True,
+                ),
+            )
+        except (pa.ArrowException, OSError, UnicodeDecodeError):
+            pass
+        raise GratisError("the CSV file could not be read; it needs a header and rows of equal length")
+
+    def _read(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
+        with self._open(columns) as reader:
+            yield from reader
+
+
+def open_table(path: str | os.PathLike[str]) -> Table:
+    """Open a file by its ending: .parquet, .arrow, .feather, .csv or .csv.gz."""
+    name = Path(path).name.lower()
+    if name.endswith((".csv", ".csv.gz")):
+        return CSVTable(path)
+    if name.endswith(".parquet"):
+        return ParquetTable(path)
+    if name.endswith((".arrow", ".feather")):
+        return ArrowTable(path)
+    raise GratisError(f"expected a .parquet, .arrow, .feather, .csv or .csv.gz file, got {Path(path).name!r}")
+
+
+def numbers(column: Any) -> NDArray[Any]:
+    """Return a column as floats, NaN where a value is missing or no number."""
+    if pa.types.is_string(column.type):
+        column = pc.utf8_trim_whitespace(column)
+        readable = pc.match_substring_regex(column, _NUMBER, ignore_case=True)
+        column = pc.if_else(readable, column, pa.scalar(None, pa.string()))
+    if not pa.types.is_floating(column.type):
+        column = pc.cast(column, pa.float64(), safe=False)
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def numbers_side_by_side(columns: Sequence[Any]) -> Any:
+    """Return `numbers` of columns of equal length as (rows, columns).
+
+    Columns of one type are read as one: a call to Arrow takes longer than the few cells of a wide table's batch.
+    """
+    values = np.empty((len(columns), len(columns[0]) if columns else 0))
+    places: dict[Any, list[int]] = {}
+    for place, column in enumerate(columns):
+        places.setdefault(column.type, []).append(place)
+    for chosen in places.values():
+        values[chosen] = numbers(pa.concat_arrays([columns[place] for place in chosen])).reshape(len(chosen), -1)
+    return values.T
+
+
+def unreadable(column: Any) -> bool:
+    """Say whether a column of text holds a cell that is there and is no number."""
+    if not pa.types.is_string(column.type):
+        return False
+    return bool(pc.any(pc.invert(pc.match_substring_regex(column, _NUMBER, ignore_case=True))).as_py())
+
+
+def _types(schema: Any) -> dict[str, Any]:
+    """Names and types of the columns, each name once: by its name alone a second could not be found."""
+    try:
+        names = schema.names
+    except UnicodeDecodeError:
+        names = None  # the exception holds the header's bytes: it must not be the context of ours
+    if names is None:
+        raise GratisError("the names of the columns must be UTF-8 text")
+    found = dict(zip(names, schema.types, strict=True))
+    if len(found) != len(names):
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        raise GratisError(f"the column name {twice!r} occurs more than once; rename one of them")
+    return found
+
+
+def _existing(path: str | os.PathLike[str]) -> Path:
+    if not Path(path).is_file():
+        raise GratisError(f"there is no file {os.fspath(path)!r}")
+    return Path(path)

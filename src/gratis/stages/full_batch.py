@@ -1,0 +1,175 @@
+"""Full-batch private gradient descent for generalised linear models (spec 2.2 and 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gratis.accounting import unit_descent_event
+from gratis.mechanisms.clipped_gradient import clipped_mean_gradient, row_norms, sanitised
+from gratis.mechanisms.noise import NoiseSource
+from gratis.numerics.rounding import rounding_inflation
+from gratis.records.checks import check_positive
+from gratis.records.errors import GratisError
+from gratis.records.events import FullBatchDescent
+from gratis.records.neighbouring import Neighbouring
+
+__all__ = ["Descent", "GeneralisedLinearModel", "descend", "descend_many", "descent_event"]
+
+
+class GeneralisedLinearModel(Protocol):
+    """What the trainer needs of a model with canonical link."""
+
+    @property
+    def outputs(self) -> int:
+        """Scores a record."""
+
+    def targets(self, y: ArrayLike) -> NDArray[np.float64]:
+        """Return targets of shape (n, 1, outputs)."""
+
+    def mean(self, scores: NDArray[Any]) -> NDArray[Any]:
+        """Map scores to means; the gradient factor of a record is mean − target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """What a private descent released: the parameters (D, outputs) and the event that pays for them."""
+
+    parameters: NDArray[np.float64]
+    event: FullBatchDescent
+
+
+def descent_event(
+    n_records: int, n_columns: int, outputs: int, steps: int, *, mu: float, neighbouring: Neighbouring
+) -> FullBatchDescent:
+    """Return the event of T full-batch steps at `mu`-GDP, known before any data is read.
+
+    In units of ηC every step releases (1/n)Σclip₁(gᵢ/C) + s·N(0, I): sensitivity κr/n with r the rounding
+    inflation, so s = κr√T/(nμ) makes the T steps together μ-GDP. Learning rate and clip norm only rescale what
+    is released, so they may be chosen later from earlier releases; the event does not depend on them.
+
+    >>> event = descent_event(1000, 10, 1, 25, mu=0.5, neighbouring=Neighbouring.ZERO_OUT)
+    >>> round(event.noise_stds.values[0], 6)
+    0.01
+    """
+    inflation = rounding_inflation(n_records, n_columns + outputs, sensitivity=neighbouring.sensitivity_factor)
+    return unit_descent_event(
+        n_records, steps, mu=mu, neighbouring=neighbouring, rounding_inflation=inflation, label="descent"
+    )
+
+
+def descend(
+    X: NDArray[np.float64],
+    y: ArrayLike,
+    model: GeneralisedLinearModel,
+    *,
+    steps: int,
+    clip_norm: float,
+    learning_rate: float | NDArray[np.float64],
+    mu: float,
+    neighbouring: Neighbouring,
+    noise: NoiseSource,
+    average: bool = True,
+) -> Descent:
+    """Run θ_t = θ_{t−1} − η_t·C·[(1/n)Σ clip₁(gᵢ/C) + s·N(0, I)] from 0 and return θ_T or the mean of the last half.
+
+    **Guarantee**: the whole sequence of iterates, hence the result, is `mu`-GDP under `neighbouring`, if X was
+    made from the records row by row by a map that is public or was released before, and the clip norm and
+    learning rates depend on earlier releases and public facts only. Sensitivity: `clipped_mean_gradient`;
+    rows with non-finite entries contribute nothing.
+
+    Parameters
+    ----------
+    X : (n, D)
+        Rows.
+    y : (n,)
+        Targets as the model reads them.
+    model : GeneralisedLinearModel
+        Mean function and target encoding.
+    steps : int
+        T, fixed before data is touched.
+    clip_norm : float
+        C.
+    learning_rate : float or (T,)
+        η, constant or one for each step.
+    mu : float
+        GDP parameter of the whole descent.
+    neighbouring : Neighbouring
+        The relation of the guarantee.
+    noise : NoiseSource
+        Where the noise comes from.
+    average : bool
+        Mean of the last ⌈T/2⌉ iterates (post-processing) instead of the last one.
+
+    >>> X = np.column_stack([np.ones(4000), np.linspace(-1, 1, 4000)])
+    >>> from gratis.models.linear import LinearModel
+    >>> run = descend(X, 2 * X[:, 1], LinearModel(), steps=40, clip_norm=1.0, learning_rate=1.0, mu=10.0,
+    ...               neighbouring=Neighbouring.ZERO_OUT, noise=NoiseSource.insecure(0))
+    >>> bool(np.abs(run.parameters[:, 0] - [0.0, 2.0]).max() < 0.1)
+    True
+    """
+    rows = np.asarray(X, dtype=np.float64)
+    if rows.ndim != 2:
+        raise GratisError("X must be a matrix of records by columns")
+    targets = model.targets(y)
+    event = descent_event(rows.shape[0], rows.shape[1], model.outputs, steps, mu=mu, neighbouring=neighbouring)
+    noise_std = event.noise_stds.values[0]
+    parameters = descend_many(
+        rows,
+        targets,
+        model.mean,
+        steps=event.steps,
+        clip_norms=np.array([check_positive("clip_norm", clip_norm)]),
+        learning_rates=np.asarray(learning_rate, dtype=np.float64).reshape(-1, 1),
+        add_noise=lambda gradient: noise.release(gradient, noise_std),
+    )[0 if average else 1]
+    return Descent(parameters[:, 0, :], event)
+
+
+def descend_many(
+    X: NDArray[Any],
+    targets: NDArray[Any],
+    mean: Callable[[NDArray[Any]], NDArray[Any]],
+    *,
+    steps: int,
+    clip_norms: NDArray[Any],
+    learning_rates: NDArray[Any],
+    add_noise: Callable[[NDArray[Any]], NDArray[Any]],
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Run B descents on the same rows at once; return (mean of the last half, last iterate), each (D, B, k).
+
+    Each of the B runs is a release of its own: on private data use `descend`. Twins use this with many settings.
+
+    Parameters
+    ----------
+    X : (n, D)
+        Rows, shared by all runs.
+    targets : (n, B or 1, k)
+        What the means are compared with.
+    mean : callable
+        Scores to means.
+    steps : int
+        T.
+    clip_norms : (B,)
+        C of every run.
+    learning_rates : (T or 1, B)
+        η of every run.
+    add_noise : callable
+        Adds the noise of one step to the mean clipped gradient, in units of the clip norm.
+    """
+    X = sanitised(X)
+    norms = row_norms(X)
+    parameters = np.zeros((X.shape[1], clip_norms.size, targets.shape[2]), dtype=X.dtype)
+    total = np.zeros_like(parameters)
+    rates = np.broadcast_to(learning_rates, (steps, clip_norms.size)) * clip_norms
+    kept = (steps + 1) // 2
+    for step in range(steps):
+        gradient = clipped_mean_gradient(X, norms, targets, parameters, mean, clip_norms)
+        parameters = parameters - rates[step][:, None].astype(X.dtype) * add_noise(gradient)
+        if step >= steps - kept:
+            total += parameters
+    return total / kept, parameters

@@ -1,0 +1,129 @@
+"""Full-batch DP-GD on features, run in the primal: for p < n and where the dual is not proved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gratis.numerics.rounding import ROWS_PER_CHUNK
+from gratis.stages.dual import ScoreModel, clipped_factors
+from gratis.stages.gram import FeatureMap
+
+__all__ = ["KeptFeatures", "averaging_weights", "run_primal"]
+
+Array = NDArray[Any]
+
+_CACHED_ENTRIES = 2**16
+
+
+class KeptFeatures:
+    """Features of fixed rows, computed once and kept in float32 when they fit, made anew in each pass otherwise.
+
+    >>> from gratis.models.random_features import RandomFeatures
+    >>> kept = KeptFeatures(RandomFeatures(n_inputs=2, n_features=5), np.eye(2), memory_limit=1e9)
+    >>> kept.products(np.ones((5, 1))).shape, kept.transposed_products(np.ones((2, 1))).shape
+    ((2, 1), (5, 1))
+    """
+
+    def __init__(self, features: FeatureMap, X: Array, *, memory_limit: float) -> None:
+        self._features, self._rows, self._stored = features, X, None
+        self.shape = len(X), features.n_features
+        if 4.0 * len(X) * features.n_features <= memory_limit:
+            self._stored = list(self._single_precision())
+
+    def _single_precision(self) -> Any:
+        for columns, values in self._features.blocks(self._rows):
+            with np.errstate(over="ignore"):
+                single = values.astype(np.float32)
+            # What single precision cannot hold counts as 0: an infinity would spread to all records' sum.
+            yield columns, np.nan_to_num(single, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+
+    def _blocks(self) -> Any:
+        return self._single_precision() if self._stored is None else self._stored
+
+    def norms(self) -> NDArray[np.float64]:
+        """Return ‖φᵢ‖."""
+        squares = np.zeros(self.shape[0])
+        for _, values in self._blocks():
+            squares += np.einsum("ij,ij->i", values, values, dtype=np.float64)
+        return np.sqrt(squares)
+
+    def products(self, parameters: Array) -> NDArray[np.float64]:
+        """Return Φθ."""
+        scores = np.zeros((self.shape[0], parameters.shape[1]))
+        for columns, values in self._blocks():
+            part = np.ascontiguousarray(parameters[columns])
+            for rows, double in _in_cache(values):
+                scores[rows] += double @ part
+        return scores
+
+    def transposed_products(self, factors: Array) -> NDArray[np.float64]:
+        """Return Φᵀf, rows summed by chunks in float64 (the order that `rounding_inflation` bounds)."""
+        n, p = self.shape
+        total = np.zeros((p, factors.shape[1]))
+        for columns, values in self._blocks():
+            for start in range(0, n, ROWS_PER_CHUNK):
+                chunk, weights = values[start : start + ROWS_PER_CHUNK], factors[start : start + ROWS_PER_CHUNK]
+                subtotal = np.zeros((values.shape[1], factors.shape[1]))
+                for rows, double in _in_cache(chunk):
+                    subtotal += double.T @ weights[rows]
+                total[columns] += subtotal
+        return total
+
+
+def _in_cache(values: Array) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+    """Yield rows in double precision, as many at once as stay in the cache until they are multiplied.
+
+    Sixteen rows at least: a chain of roundings (within, then between) is shorter than one row after the other.
+    """
+    together = max(16, _CACHED_ENTRIES // max(1, values.shape[1]))
+    buffer = np.empty((min(together, len(values)), values.shape[1]))
+    for start in range(0, len(values), together):
+        rows = slice(start, start + together)
+        double = buffer[: len(values[rows])]
+        np.copyto(double, values[rows])
+        yield rows, double
+
+
+def averaging_weights(steps: int, *, average: bool) -> NDArray[np.float64]:
+    """Return c_t with (returned θ) = Σ_t c_t·(step t): ones for the last iterate, or those of the last-half mean.
+
+    >>> averaging_weights(4, average=True).tolist()
+    [1.0, 1.0, 1.0, 0.5]
+    """
+    if not average:
+        return np.ones(steps)
+    kept = (steps + 1) // 2
+    return np.minimum(1.0, np.arange(steps, 0, -1) / kept)
+
+
+def run_primal(
+    kept: KeptFeatures,
+    model: ScoreModel,
+    targets: Array,
+    *,
+    clip_norm: float,
+    rates: Array,
+    weights: Array,
+    add_noise: Callable[[Array], Array],
+) -> NDArray[np.float64]:
+    """Return Σ_t c_t·(step t) with step t = −η_t·C·add_noise((1/n)Σ clip₁(gᵢ/C)), gradients taken at θ_{t−1}.
+
+    **Guarantee**: each record adds a matrix of norm at most 1/n to what `add_noise` receives, so its ℓ2 sensitivity
+    is κ/n times `rounding_inflation(n, p + k, sensitivity=κ)`. `kept` holds private rows: nothing but the noisy
+    gradients leaves this function.
+    """
+    n, p = kept.shape
+    norms, clips = kept.norms()[:, None], np.array([clip_norm])
+    parameters = np.zeros((p, model.outputs))
+    combined = np.zeros_like(parameters)
+    for t in range(len(rates)):
+        scores = kept.products(parameters)[:, None, :]
+        factors = clipped_factors(model, scores, targets, norms, clips)[:, 0] / clip_norm
+        step = -rates[t] * clip_norm * add_noise(kept.transposed_products(factors) / n)
+        parameters += step
+        combined += weights[t] * step
+    return combined

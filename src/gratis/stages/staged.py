@@ -1,0 +1,282 @@
+"""The staged private fit: standardise → second moments → descend, every share fixed before data is touched.
+
+Wide tables skip the second moments (`second_moments_pay`): D² numbers would cost more than they tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gratis.mechanisms.location_scale import (
+    StandardisationPlan,
+    Standardiser,
+    plan_standardisation,
+    release_location_scale,
+)
+from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.second_moments import Preconditioner, release_second_moments, second_moment_event
+from gratis.numerics.available_memory import available_memory
+from gratis.records.checks import check_count, check_positive
+from gratis.records.errors import GratisError
+from gratis.records.events import Composition, Event, FullBatchDescent, GaussianRelease
+from gratis.records.neighbouring import Neighbouring
+from gratis.stages.full_batch import GeneralisedLinearModel, descend, descent_event
+from gratis.stages.released_linear import ReleasedLinear
+
+__all__ = [
+    "DescentSettings",
+    "StagedFit",
+    "StagedPlan",
+    "check_memory",
+    "fit_stages",
+    "plan_stages",
+    "second_moments_pay",
+]
+
+_TARGET_SHARE = 0.35  # of what standardisation gets
+# So few records that little beyond the mean can be learnt: find the target's mean well, and move little.
+_SCARCE, _SCARCE_SHARES, _SCARCE_TARGET_SHARE = 0.02, (0.60, 0.10, 0.30), 0.70
+_SHARES = (0.33, 0.17, 0.50)  # of μ²: standardisation, second moments, descent
+_POOLED_SHARES = (0.20, 0.18, 0.62)  # columns cannot be told apart, so less is spent on asking
+
+
+# Chosen on synthetic problems and validation rows of mfeat_factors (benchmarks/wide_tables.py; docs/results/wide.md):
+# crowding κd/(nμ) above which plain descent does better, and columns whose eigenvectors take a minute and a gigabyte.
+_CROWDED, _MOST_COLUMNS = 1.5, 4096
+_ROWS_AT_ONCE = 256
+_OVERHEAD = 300 * 10**6  # twins and chunks
+
+
+class DescentSettings(Protocol):
+    """What the chooser returns: settings that depend on released facts only."""
+
+    @property
+    def learning_rate(self) -> float:
+        """η."""
+
+    def clip_norm(self, effective_dimension: float) -> float:
+        """C."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedPlan:
+    """All releases of a staged fit, from public facts alone; `event` can be reserved before the data is opened.
+
+    `features` and `target` are None when that standardisation is public or not wanted; `second_moments` is None
+    for plain descent, in the columns themselves.
+    """
+
+    n_records: int
+    n_columns: int
+    outputs: int
+    neighbouring: Neighbouring
+    features: StandardisationPlan | None
+    target: StandardisationPlan | None
+    second_moments: GaussianRelease | None
+    second_moments_mu: float
+    descent: FullBatchDescent
+    descent_mu: float
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return self.descent.steps
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the fit takes beyond the table it is given, from public sizes."""
+        width = self.n_columns + 1
+        rows = 3 * self.n_records * width  # a validated copy, standardised, and in the basis
+        moments = 8 * width**2 if self.second_moments is not None else 0  # sums, noise, eigenvectors, workspace
+        columns = width * (1024 + 16 * self.outputs)  # histograms of the columns, iterates and their noise
+        return 8 * (rows + moments + columns) + _OVERHEAD
+
+    @property
+    def event(self) -> Composition:
+        """The whole fit as one event."""
+        events: list[Event] = [plan.event for plan in (self.features, self.target) if plan is not None]
+        if self.second_moments is not None:
+            events.append(self.second_moments)
+        return Composition((*events, self.descent))
+
+
+def second_moments_pay(n_records: int, n_columns: int, *, mu: float, neighbouring: Neighbouring) -> bool:
+    """Say, from public facts, whether a second-moment matrix of d columns is worth its share of the budget.
+
+    Its noise has spectral norm ≍ κd^{3/2}/(nμ) against a trace of d, so only directions with a share ≫ κ√d/(nμ) of the
+    variance are seen. Plain descent needs no basis to learn directions with a share ≫ κ/(nμ); what it lacks is the
+    equal treatment of weaker ones, which the noise drowns where crowding κd/(nμ) is above one or so.
+
+    >>> second_moments_pay(2000, 100, mu=0.3, neighbouring=Neighbouring.REPLACE_ONE)
+    True
+    >>> second_moments_pay(2000, 20_000, mu=0.3, neighbouring=Neighbouring.REPLACE_ONE)
+    False
+    """
+    crowding = neighbouring.sensitivity_factor * n_columns / (n_records * mu)
+    return n_columns <= _MOST_COLUMNS and crowding <= _CROWDED
+
+
+def check_memory(plan: StagedPlan) -> None:
+    """Refuse a fit that cannot fit: a process that is killed halfway has spent its budget for nothing."""
+    available = available_memory()
+    if available is not None and plan.memory > available:
+        raise GratisError(
+            f"{plan.n_records} rows of {plan.n_columns} columns need about {plan.memory / 1e9:.1f} GB to train on and "
+            f"{max(available, 0) / 1e9:.1f} GB of memory are available: nothing was spent"
+        )
+
+
+def plan_stages(
+    n_records: int,
+    n_columns: int,
+    *,
+    mu: float,
+    neighbouring: Neighbouring,
+    outputs: int = 1,
+    regression: bool = True,
+    standardise: bool = True,
+    precondition: bool | None = None,
+    steps: int = 64,
+) -> StagedPlan:
+    """Split `mu` over the stages (squares add up) and fix every release.
+
+    Shares of a stage that is left out go to the others in proportion. Second moments are left out where they do not
+    pay, unless `precondition` says otherwise.
+
+    >>> plan = plan_stages(1000, 5, mu=0.3, neighbouring=Neighbouring.ZERO_OUT)
+    >>> [leaf.label.split(":")[0] for leaf in plan.event.leaves()][::4]
+    ['features', 'target', 'second moments']
+    """
+    n, columns = check_count("n_records", n_records), check_count("n_columns", n_columns)
+    mu = check_positive("mu", mu)
+    if precondition is None:
+        precondition = second_moments_pay(n, columns, mu=mu, neighbouring=neighbouring)
+    scarce = regression and standardise and neighbouring.sensitivity_factor / (n * mu) > _SCARCE
+    target_share = (_SCARCE_TARGET_SHARE if scarce else _TARGET_SHARE) if regression else 0.0
+
+    def split(shares: tuple[float, float, float]) -> list[float]:
+        kept = [shares[0] * standardise, shares[1] * precondition, shares[2]]
+        # One part in 10¹² less, so that rounding cannot push the sum of squares above μ².
+        return [mu * math.sqrt(share / sum(kept)) * (1 - 1e-12) for share in kept]
+
+    def features_plan(mu_scale: float) -> StandardisationPlan | None:
+        features_mu = mu_scale * math.sqrt(1 - target_share)
+        return plan_standardisation(n, columns, mu=features_mu, neighbouring=neighbouring) if standardise else None
+
+    mus = split(_SCARCE_SHARES if scarce else _SHARES)
+    features = features_plan(mus[0])
+    if features is not None and features.pooled and not scarce:
+        mus = split(_POOLED_SHARES)
+        features = features_plan(mus[0])
+    target = None
+    if standardise and regression:
+        target_mu = mus[0] * math.sqrt(target_share)
+        target = plan_standardisation(
+            n, 1, mu=target_mu, neighbouring=neighbouring, tail=0.002, headroom=2.0, label="target"
+        )
+    width = columns + 1
+    moments = second_moment_event(n, width, mu=mus[1], neighbouring=neighbouring) if precondition else None
+    return StagedPlan(
+        n_records=n,
+        n_columns=columns,
+        outputs=outputs,
+        neighbouring=neighbouring,
+        features=features,
+        target=target,
+        second_moments=moments,
+        second_moments_mu=mus[1],
+        descent=descent_event(n, width, outputs, steps, mu=mus[2], neighbouring=neighbouring),
+        descent_mu=mus[2],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFit(ReleasedLinear):
+    """Everything a staged fit released: the model, the spectrum of its second moments, and the chosen settings."""
+
+    spectrum: NDArray[np.float64]
+    settings: DescentSettings
+
+
+def fit_stages(
+    X: NDArray[np.float64],
+    y: ArrayLike,
+    plan: StagedPlan,
+    model: GeneralisedLinearModel,
+    choose: Callable[[NDArray[np.float64], StagedPlan], DescentSettings],
+    *,
+    noise: NoiseSource,
+    features: Standardiser | None = None,
+    target: Standardiser | None = None,
+    impute: bool = False,
+) -> StagedFit:
+    """Run the stages of `plan`; every stage sees the rows and what earlier stages released.
+
+    **Guarantee**: the result is a function of the releases in `plan.event`, run in its order, and of public
+    randomness, so it satisfies what that event does (adaptive composition of Gaussian mechanisms).
+    Nothing here raises on a data-dependent condition.
+
+    Parameters
+    ----------
+    X, y : arrays
+        The private records.
+    plan : StagedPlan
+        From `plan_stages`.
+    model : GeneralisedLinearModel
+        Linear or softmax.
+    noise : NoiseSource
+        Where the noise comes from.
+    choose : callable
+        Maps the released spectrum (ones for plain descent) and the plan to descent settings. It gets no data.
+    features, target : Standardiser, optional
+        Public maps, where the plan pays for none; default: identity.
+    impute : bool
+        Put the centre of its column where an entry of X is not finite, instead of leaving the row out.
+    """
+    rows, answers = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64).reshape(-1, 1)
+    if rows.shape != (plan.n_records, plan.n_columns) or len(answers) != len(rows):
+        raise GratisError("X and y must have the rows and columns that the plan was made for")
+    if plan.features is not None:
+        features = release_location_scale(rows, plan.features, noise=noise, impute=impute)
+    if plan.target is not None:
+        target = release_location_scale(answers, plan.target, noise=noise)
+    features = replace(features or Standardiser.identity(plan.n_columns), impute=impute)
+    target = target or Standardiser.identity(1)
+    Z = np.ones((plan.n_records, plan.n_columns + 1))
+    for start in range(0, len(rows), _ROWS_AT_ONCE):  # a row's map sees that row alone, so a chunk at a time will do
+        chunk = slice(start, start + _ROWS_AT_ONCE)
+        Z[chunk, :-1] = features.transform(rows[chunk])
+    t = target.transform(answers)[:, 0]
+    # Where features are filled, a record without a target would still count as one at the centre.
+    Z[~np.isfinite(t)] = np.nan
+    if plan.second_moments is not None:
+        moved, _ = release_second_moments(Z, mu=plan.second_moments_mu, neighbouring=plan.neighbouring, noise=noise)
+    else:
+        moved = Preconditioner.identity(plan.n_columns + 1)
+    settings = choose(moved.spectrum, plan)
+    Z = moved.transform(Z)
+    run = descend(
+        Z,
+        t,
+        model,
+        steps=plan.steps,
+        clip_norm=settings.clip_norm(moved.effective_dimension),
+        learning_rate=settings.learning_rate,
+        mu=plan.descent_mu,
+        neighbouring=plan.neighbouring,
+        noise=noise,
+    )
+    return StagedFit(
+        parameters=moved.restore(run.parameters),
+        features=features,
+        target=target,
+        spectrum=moved.spectrum,
+        settings=settings,
+        event=plan.event,
+    )

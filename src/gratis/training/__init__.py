@@ -1,1 +1,0 @@
-"""Private training: full batch, one pass, random features, networks."""
