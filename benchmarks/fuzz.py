@@ -278,7 +278,12 @@ def model_file(rng: Rng, folder: Path) -> str:
             chosen = pick(rng, members)
             if chosen.endswith("npy") and rng.random() < 0.7:
                 buffer = io.BytesIO()
-                np.save(buffer, np.asarray(matrix(rng, int(rng.integers(1, 5)), 2)), allow_pickle=True)
+                rows = matrix(rng, int(rng.integers(1, 5)), 2)
+                try:
+                    cells = np.asarray(rows)
+                except ValueError:  # rows of unequal lengths
+                    cells = np.asarray(rows, dtype=object)
+                np.save(buffer, cells, allow_pickle=True)
                 members[chosen] = buffer.getvalue()
             else:
                 members[chosen] = bytes_of(rng, members[chosen])

@@ -152,7 +152,7 @@ def test_creation_that_fails_half_way_leaves_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"text", b"SQLite format 3\x00", os.urandom(5000), None])
+@pytest.mark.parametrize("content", [b"", b"text", b"SQLite format 3\x00", bytes(range(256)) * 20, None], ids=range(5))
 def test_a_missing_or_foreign_file_is_one_sentence_and_untouched(tmp_path, content):
     path = tmp_path / "l"
     if content is not None:
