@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from gratis.accounting import calibrate_mu
 from gratis.estimators import DPLinearRegression, DPLogisticRegression
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.models.linear import LinearModel
 from gratis.models.logistic import SoftmaxModel
 from gratis.recipes.staged_linear import _twin
@@ -72,7 +73,7 @@ def score(train: tuple[Array, Array], fresh: tuple[Array, Array], plan_with: dic
     model = LinearModel() if k is None else SoftmaxModel(k)
     plan = plan_stages(*train[0].shape, outputs=model.outputs, regression=k is None, **plan_with)
     noise = NoiseSource.insecure(seed)
-    fit = fit_stages(*train, plan, model, lambda spectrum, plan: _twin(spectrum, plan, k), noise=noise)
+    fit = fit_stages(Rows.held(*train), plan, model, lambda spectrum, plan: _twin(spectrum, plan, k), noise=noise)
     scores = fit.scores(fresh[0])
     if k is None:
         return float(1 - np.square(fresh[1] - scores[:, 0]).mean() / fresh[1].var())

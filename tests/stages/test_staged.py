@@ -6,6 +6,7 @@ import pytest
 
 from gratis.mechanisms.location_scale import Standardiser
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.models.linear import LinearModel
 from gratis.models.logistic import SoftmaxModel
 from gratis.records.errors import GratisError
@@ -27,7 +28,12 @@ class Fixed:
 
 def fit(X, y, plan, seed=0, model=None, **options):
     return fit_stages(
-        X, y, plan, model or LinearModel(), lambda spectrum, plan: Fixed(), noise=NoiseSource.insecure(seed), **options
+        Rows.held(X, y),
+        plan,
+        model or LinearModel(),
+        lambda spectrum, plan: Fixed(),
+        noise=NoiseSource.insecure(seed),
+        **options,
     )
 
 
@@ -143,7 +149,9 @@ def test_rows_are_kept_twice_at_most():
     plan = plan_stages(*X.shape, mu=0.3, neighbouring=Neighbouring.ZERO_OUT, steps=2)
     assert plan.second_moments is None
     tracemalloc.start()
-    fit_stages(X, X[:, 0], plan, LinearModel(), lambda s, p: Fixed(), noise=NoiseSource.insecure(0), impute=True)
+    fit_stages(
+        Rows.held(X, X[:, 0]), plan, LinearModel(), lambda s, p: Fixed(), noise=NoiseSource.insecure(0), impute=True
+    )
     with_chunks = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert with_chunks < plan.memory, "what is refused is at least what is used"
@@ -183,9 +191,9 @@ def test_replayed_releases_of_a_wide_fit_differ_by_less_than_is_paid_for(relatio
         X2[0] = np.nan if relation is Neighbouring.ZERO_OUT else hostile
         y2[0] = np.nan if relation is Neighbouring.ZERO_OUT else -hostile
         recorded = Recording(NoiseSource.insecure(7))
-        fit_stages(X, y, plan, LinearModel(), lambda s, p: Fixed(), noise=recorded)
+        fit_stages(Rows.held(X, y), plan, LinearModel(), lambda s, p: Fixed(), noise=recorded)
         replayed = Recording(NoiseSource.insecure(7), recorded.outputs)
-        fit_stages(X2, y2, plan, LinearModel(), lambda s, p: Fixed(), noise=replayed)
+        fit_stages(Rows.held(X2, y2), plan, LinearModel(), lambda s, p: Fixed(), noise=replayed)
         pairs = zip(recorded.values, replayed.values, recorded.stds, strict=True)
         moved = sum(float(np.square((a - b) / std).sum()) for a, b, std in pairs)
         worst = max(worst, math.sqrt(moved))

@@ -103,6 +103,7 @@ def full_batch(
 
     from gratis.audits.worst_case import Neighbours, pushing_neighbours
     from gratis.mechanisms.noise import NoiseSource
+    from gratis.mechanisms.rows import Rows
     from gratis.models.linear import LinearModel
     from gratis.records.neighbouring import Neighbouring
     from gratis.stages.full_batch import descend, descent_event
@@ -119,8 +120,8 @@ def full_batch(
     def trainer(y: Any) -> Callable[[int], Any]:
         def train(_: int) -> Any:
             return descend(
-                pair.X, y, LinearModel(), steps=steps, clip_norm=1.0, learning_rate=1.0, mu=mu, neighbouring=relation,
-                noise=NoiseSource.secure(), average=False,
+                Rows.held(pair.X, y), LinearModel(), steps=steps, clip_norm=1.0, learning_rate=1.0, mu=mu,
+                neighbouring=relation, noise=NoiseSource.secure(), average=False,
             ).parameters  # fmt: skip
 
         return train

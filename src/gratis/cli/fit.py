@@ -31,6 +31,7 @@ def fit(
     ignore: str = typer.Option("", help="Columns to leave out, separated by commas."),
     hash_buckets: int | None = typer.Option(None, "--hash", help="Hash every text column into so many buckets."),
     neighbouring: str = typer.Option("replace-one", help="replace-one or zero-out."),
+    algorithm: str | None = typer.Option(None, help="For linear and logistic: full-batch or one-pass."),
     features: str | None = typer.Option(None, help="For random-features: tanh, relu, erf or scattering (images)."),
     n_features: int | None = typer.Option(None, help="For random-features: how many."),
     hold_out: float = typer.Option(0.0, help="Share of the rows kept for a private score, at most 0.5."),
@@ -38,7 +39,7 @@ def fit(
     budget: str | None = typer.Option(None, help="Name of the data set's budget in the ledger."),
     output: Path = typer.Option(Path("gratis-fit"), help="Folder for model.gratis, certificate.json, report.html."),
     force: bool = typer.Option(False, "--force", help="Overwrite a model that is there already."),
-    memory: float = typer.Option(4.0, help="Gigabytes; a larger fit is done in one pass over the file."),
+    memory: float = typer.Option(4.0, help="Gigabytes; for a larger fit the file is read again for every release."),
     force_delta: bool = typer.Option(False, "--force-delta", help="Accept a delta of one over the rows and more."),
     audit: bool = typer.Option(True, help="Audit the training after the model is saved."),
     report: bool = typer.Option(True, help="Write the report, with predictions for other budgets."),
@@ -54,9 +55,8 @@ def fit(
     from gratis.records.neighbouring import Neighbouring
 
     console = messages(quiet=as_json)
-    options = {
-        key: value for key, value in {"features": features, "n_features": n_features}.items() if value is not None
-    }
+    options: dict[str, Any] = {"algorithm": algorithm, "features": features, "n_features": n_features}
+    options = {name: value for name, value in options.items() if value is not None}
     planned = None
     if plan_file is not None:
         if options or model != "auto" or (epsilon, delta, neighbouring) != (None, None, "replace-one"):
@@ -68,7 +68,9 @@ def fit(
     else:
         asked = Budget(epsilon=epsilon, delta=delta, neighbouring=Neighbouring.parse(neighbouring))
     with FitProgress(asked, file.name) as run:
-        if options and model != "random-features":
+        if algorithm is not None and model not in ("linear", "logistic"):
+            raise GratisError("--algorithm belongs to --model linear and logistic")
+        if options.keys() - {"algorithm"} and model != "random-features":
             raise GratisError("--features and --n-features belong to --model random-features")
         with console.status("planning from public facts"):
             job = plan_table_fit(

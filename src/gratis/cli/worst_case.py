@@ -9,6 +9,7 @@ import numpy as np
 from gratis.accounting import leaf_mu
 from gratis.audits.distinguishing import Audit, audit_trainer
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.models.linear import LinearModel
 from gratis.records.errors import GratisError
 from gratis.records.events import Composition, FullBatchDescent
@@ -55,7 +56,7 @@ def audit_full_batch(plan: Plan, *, runs: int, delta: float = 1e-5, confidence: 
     }
 
     def train(y: Any) -> Any:
-        return lambda _: descend(X, y, LinearModel(), **settings).parameters
+        return lambda _: descend(Rows.held(X, y), LinearModel(), **settings).parameters
 
     direction = np.array([1.0, 0.0])
     claimed = descent_event(rows, 2, 1, event.steps, mu=mu, neighbouring=relation)

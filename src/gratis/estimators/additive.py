@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gratis.estimators.classification import PrivateClassifier, encoded
+from gratis.estimators.classification import PrivateClassifier
 from gratis.estimators.private_fit import PrivateFit, refuse_text
 from gratis.estimators.shapes import Shapes, shapes_of
 from gratis.recipes.additive import Additive, AdditiveRelease
-from gratis.recipes.recipe import left_out
 from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
 from gratis.records.facts import Facts
-from gratis.rows.streaming import RowStream
 
 __all__ = ["DPAdditiveClassifier", "DPAdditiveRegressor"]
 
@@ -48,37 +45,6 @@ class PrivateAdditiveModel(PrivateFit):
 
     def _publish(self, released: AdditiveRelease) -> None:
         self.model_, self.prediction_ = released.model, released.prediction
-
-    def fit_rows(self, stream: RowStream) -> Self:
-        """Train on a stream (`gratis.rows.streaming.open_rows`) in constant memory; it is read once for each release.
-
-        With on_invalid="raise" it is read once more before anything is spent, to see that all values are valid.
-        """
-        classes, assumed = self._stream_classes()
-        self.n_features_in_ = stream.n_features
-        levels, impute = self._levels(stream.n_features), self._handling() == "impute"
-
-        def rows() -> Iterator[tuple[Array, Array]]:
-            for X, y in stream.batches():
-                known = _unknown_levels_missing(np.asarray(X, dtype=np.float64), levels)
-                yield left_out(known, y if classes is None else encoded(y, classes), impute=impute)
-
-        if self._handling() == "raise":
-            stream.validate()
-            if not all(np.isfinite(y).all() for _, y in rows()):
-                raise GratisError("the rows hold levels or labels outside the declared ones; nothing was spent")
-        facts = Facts(rows=stream.n_rows, columns=stream.n_features, classes=None if classes is None else len(classes))
-        recipe = self._recipe(facts)
-        plan = recipe.plan
-        release = self._release(plan, recipe, assumptions=assumed)
-        with release, np.errstate(all="ignore"):
-            released = recipe.run_rows(rows, noise=release.noise)
-        self._keep(plan, released, classes, release)
-        return self
-
-    @abstractmethod
-    def _stream_classes(self) -> tuple[NDArray[Any] | None, tuple[str, ...]]:
-        """The classes that a stream must know beforehand; None for a regression."""
 
     def _pairs(self) -> bool:
         if self.pairs not in ("auto", False):
@@ -119,12 +85,9 @@ class PrivateAdditiveModel(PrivateFit):
             directions[column] = _DIRECTIONS[word]
         return directions
 
-    def _declared(self, rows: Array) -> Array:
-        """Rows in which levels outside the declared ones are missing; with on_invalid="raise" they are refused."""
-        known = _unknown_levels_missing(rows, self._levels(rows.shape[1]))
-        if self._handling() == "raise" and not np.isfinite(known).all():
-            raise GratisError("X holds levels outside the declared ones (whole numbers from 0); nothing was spent")
-        return known
+    def _known(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Rows in which levels outside the declared ones are missing."""
+        return _unknown_levels_missing(rows, self._levels(rows.shape[1]))
 
     @property
     def _names(self) -> list[str]:
@@ -227,9 +190,6 @@ class DPAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
     (True, True)
     """
 
-    def _stream_classes(self) -> tuple[None, tuple[str, ...]]:
-        return None, ()
-
     def predict(self, X: ArrayLike) -> Array:
         """Predict the target for rows of X."""
         return self._totals(self._readable(X))[:, 0]
@@ -263,9 +223,6 @@ class DPAdditiveClassifier(PrivateClassifier, PrivateAdditiveModel):
     """
 
     classes: ArrayLike | None = None
-
-    def _stream_classes(self) -> tuple[NDArray[Any], tuple[str, ...]]:
-        return self._read_classes(None)
 
     def _class_scores(self, X: ArrayLike) -> Array:
         return self._totals(self._readable(X))

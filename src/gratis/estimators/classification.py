@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
+from gratis.estimators.labels import encoded
 from gratis.models.logistic import SoftmaxModel
 from gratis.records.errors import GratisError
 
@@ -29,6 +30,9 @@ class PrivateClassifier(ClassifierMixin):
         classes, assumed = self._read_classes(labels)
         rows, position = self._contributing(rows, encoded(labels, classes))
         return rows, position, classes, assumed
+
+    def _stream_classes(self) -> tuple[NDArray[Any], tuple[str, ...]]:
+        return self._read_classes(None)
 
     @abstractmethod
     def _class_scores(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -86,24 +90,3 @@ def _sorted(labels: NDArray[Any], *, occurring: bool = False) -> NDArray[Any]:
     except TypeError:  # classes of several types have no order
         pass
     raise GratisError("classes must be of one type, all numbers or all texts; declare them with classes=[…]")
-
-
-def encoded(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.float64]:
-    """Positions in the (sorted) classes by equality; NaN for a label that equals none of them, whatever it is.
-
-    >>> encoded(np.array(["b", None, b"a", float("nan"), "a"], dtype=object), np.array(["a", "b"])).tolist()
-    [1.0, nan, nan, nan, 0.0]
-    """
-    kinds = {"number" if array.dtype.kind in "biuf" else array.dtype.kind for array in (labels, classes)}
-    if kinds in ({"number"}, {"U"}):
-        position = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
-        return np.where(classes[position] == labels, position, np.nan)
-    places = {label: float(place) for place, label in enumerate(classes.tolist())}
-    return np.array([_place(label, places) for label in labels], dtype=np.float64)
-
-
-def _place(label: Any, places: dict[Any, float]) -> float:
-    try:
-        return places.get(label, float("nan"))
-    except Exception:  # of whatever an object's own hash or comparison raises
-        return float("nan")

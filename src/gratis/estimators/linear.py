@@ -47,12 +47,6 @@ class DPLinearRegression(RegressorMixin, PrivateLinearModel):
     (True, True)
     """
 
-    def _declared_classes(self) -> None:
-        return None
-
-    def _encoded(self, target: NDArray[Any]) -> NDArray[np.float64]:
-        return np.asarray(target, dtype=np.float64)
-
     def _publish_coefficients(self, slopes: NDArray[np.float64], intercept: NDArray[np.float64]) -> None:
         self.coef_, self.intercept_ = slopes[:, 0], float(intercept[0])
 

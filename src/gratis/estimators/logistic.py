@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_expit
 
-from gratis.estimators.classification import PrivateClassifier, encoded
+from gratis.estimators.classification import PrivateClassifier
 from gratis.estimators.linear_model import PrivateLinearModel
 from gratis.records.events import Composition, Event, OnePassIteration
 
@@ -23,7 +22,7 @@ class DPLogisticRegression(PrivateClassifier, PrivateLinearModel):
     **Guarantee**: as `DPLinearRegression`. The list of classes is public: pass `classes`, or accept the assumption
     (written into the certificate) that which classes occur at all is no secret.
 
-    One pass (`algorithm="one-pass"`, `fit_rows`, `partial_fit`) trains more than two classes one against the rest; the
+    One pass (`algorithm="one-pass"`, `partial_fit`) trains more than two classes one against the rest; the
     passes share the budget, √K times the noise each.
 
     Parameters: those of `DPLinearRegression`, and
@@ -40,12 +39,6 @@ class DPLogisticRegression(PrivateClassifier, PrivateLinearModel):
     """
 
     classes: ArrayLike | None = None
-
-    def _declared_classes(self) -> NDArray[Any]:
-        return self._read_classes(None)[0]
-
-    def _encoded(self, target: NDArray[Any]) -> NDArray[np.float64]:
-        return encoded(target, self._declared_classes())
 
     def _publish_coefficients(self, slopes: NDArray[np.float64], intercept: NDArray[np.float64]) -> None:
         if slopes.shape[1] == 2:

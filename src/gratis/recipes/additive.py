@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 
 from gratis.accounting import calibrate_mu
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.recipes.additive_stages import AdditivePlan, plan_additive, run_additive
-from gratis.recipes.recipe import Array
 from gratis.recipes.released_additive import ReleasedAdditive
 from gratis.records.budget import Budget
 from gratis.records.facts import Facts
 from gratis.records.plans import Plan
 from gratis.records.predictions import Prediction
-from gratis.stages.rows import Rows
 
 __all__ = ["Additive", "AdditiveRelease"]
 
@@ -34,6 +33,7 @@ class Additive:
     directions: dict[int, int] = field(default_factory=dict)
     impute: bool = False
     chosen_from_releases: bool = True
+    needs_arrays: bool = False
 
     @property
     def stages(self) -> AdditivePlan:
@@ -48,12 +48,8 @@ class Additive:
         """What will be released, in words and numbers."""
         return _plan(self.stages, self.budget)
 
-    def run(self, X: Array, y: Array, *, noise: NoiseSource, progress: bool = False) -> AdditiveRelease:
-        """Release everything from arrays."""
-        return self.run_rows(lambda: iter(((X, y),)), noise=noise)
-
-    def run_rows(self, rows: Rows, *, noise: NoiseSource) -> AdditiveRelease:
-        """Release everything from rows that are read anew for every release, in constant memory."""
+    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> AdditiveRelease:
+        """Release everything; rows that are not in memory are read anew for every release, in constant memory."""
         model = run_additive(rows, self.stages, noise=noise, impute=self.impute)
         return AdditiveRelease(model.projected(self.directions) if self.directions else model, _prediction(model))
 

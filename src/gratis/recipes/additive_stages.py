@@ -22,6 +22,7 @@ from gratis.mechanisms.location_scale import (
     release_location_scale,
 )
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.recipes.released_additive import ReleasedAdditive
 from gratis.records.checks import check_count, check_positive
 from gratis.records.events import Composition, Event
@@ -40,7 +41,6 @@ from gratis.stages.curve_basis import CurveBasis, Pairs
 from gratis.stages.feature_moments import MomentsPlan, plan_feature_moments, release_feature_moments
 from gratis.stages.gradient_posterior import GradientHistory, precondition
 from gratis.stages.pair_screening import ScreenedPair, ScreeningPlan, plan_pair_screening, screen_pairs
-from gratis.stages.rows import Rows
 
 __all__ = ["AdditivePlan", "plan_additive", "run_additive"]
 
@@ -285,7 +285,9 @@ class _Run:
     def _target(self) -> Standardiser:
         if self.plan.target is None:
             return Standardiser.identity(1)
-        return release_location_scale(lambda: (y[:, None] for _, y in self.rows()), self.plan.target, noise=self.noise)
+        return release_location_scale(
+            lambda: (y[:, None] for _, y in self.rows.batches()), self.plan.target, noise=self.noise
+        )
 
     def _features(self) -> Standardiser:
         """The map of all columns: the identity on those with levels."""
@@ -294,7 +296,7 @@ class _Run:
         found = Standardiser.identity(d)
         if self.plan.features is not None:
             part = release_location_scale(
-                lambda: (X[:, numeric] for X, _ in self.rows()), self.plan.features, noise=self.noise,
+                lambda: (X[:, numeric] for X, _ in self.rows.batches()), self.plan.features, noise=self.noise,
                 impute=self.impute,
             )  # fmt: skip
             for name in ("centre", "scale", "window"):

@@ -16,8 +16,9 @@ from gratis.mechanisms.location_scale import (
     release_location_scale,
 )
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.planning.networks import plan_network
-from gratis.recipes.recipe import Array, Reading, zero_rows
+from gratis.recipes.recipe import Reading, zero_rows
 from gratis.records.budget import Budget
 from gratis.records.checks import check_count
 from gratis.records.errors import GratisError, MissingExtraError
@@ -52,6 +53,7 @@ class Network:
     initial_seed: int = 0
     descent: Descent = field(default_factory=Descent)
     chosen_from_releases: bool = False
+    needs_arrays: bool = True
 
     def __post_init__(self) -> None:
         self.descent.refuse("a network", "steps", "noise", "engine")
@@ -107,12 +109,13 @@ class Network:
         except (MemoryError, RuntimeError):
             raise GratisError("there is not enough memory for this network; lower width or depth") from None
 
-    def run(self, X: Array, y: Array, *, noise: NoiseSource, progress: bool = False) -> NetworkRelease:
+    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> NetworkRelease:
         """Release scales and weights."""
         import torch
 
         from gratis.stages.networks import falling_rates, train_full_batch
 
+        X, y = rows.arrays()
         scale, plan = self._scale[0], self._training
         features = self.reading.public_features(self.facts.columns)
         if scale is not None:

@@ -18,6 +18,7 @@ from gratis.mechanisms.location_scale import (
     release_location_scale,
 )
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.models.logistic import SoftmaxModel
 from gratis.models.random_features import Activation, RandomFeatures, SquaredErrorModel, StoredFeatures
 from gratis.models.scattering import ScatteringFeatures
@@ -82,6 +83,7 @@ class FixedFeatures:
     centre: bool = True
     descent: Descent = field(default_factory=Descent)
     chosen_from_releases: bool = False
+    needs_arrays: bool = True
 
     def __post_init__(self) -> None:
         if self.descent.noise == "paper" and (self.budget.epsilon is None or self.reading.standardise):
@@ -209,8 +211,9 @@ class FixedFeatures:
         if obstacle is not None:
             raise GratisError(f"the dual engine cannot run here: {obstacle}")
 
-    def run(self, X: Array, y: Array, *, noise: NoiseSource, progress: bool = False) -> FeatureRelease:
+    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> FeatureRelease:
         """Release scales, the mean of the features where it is planned, and θ."""
+        X, y = rows.arrays()
         scales, _ = self._scales
         plan, reading = self.plan, self.reading
         features, target = reading.public_features(self.facts.columns), reading.public_target()
@@ -218,7 +221,7 @@ class FixedFeatures:
             features = release_location_scale(X, scales[0], noise=noise, impute=reading.impute)
         if len(scales) == 2:
             target = release_location_scale(y[:, None], scales[1], noise=noise)
-        rows = zero_rows(features.transform(X), y)
+        inputs = zero_rows(features.transform(X), y)
         settings, relation = plan.settings, self.budget.neighbouring
         feature_map: Any = self.feature_map
         how: dict[str, Any] = {
@@ -229,20 +232,20 @@ class FixedFeatures:
         if self.facts.classes is None:
             goals = target.transform(y[:, None])[:, 0]
             model: Any = SquaredErrorModel()
-            run = descend_features(feature_map, rows, goals, model, mu=self._regression_mu, **how)
+            run = descend_features(feature_map, inputs, goals, model, mu=self._regression_mu, **how)
             return FeatureRelease(features, target, feature_map, run.parameters, str(run.choice.engine))
         # Every record's features are scaled to norm 1: then one clip norm suits all of them.
         unit = CentredFeatures(feature_map, np.zeros(feature_map.n_features), row_norm=1.0)
-        stored, rows = _stored(unit, rows)
+        stored, inputs = _stored(unit, inputs)
         feature_map = unit
         if settings["mean_mu"]:
             mean, _ = release_feature_mean(
-                stored, rows, 1.0, mu=settings["mean_mu"], neighbouring=relation, noise=noise, counted=np.isfinite(y)
+                stored, inputs, 1.0, mu=settings["mean_mu"], neighbouring=relation, noise=noise, counted=np.isfinite(y)
             )
             feature_map = CentredFeatures(unit, mean, row_norm=1.0)
             stored = CentredFeatures(stored, mean, row_norm=1.0)
         model = SoftmaxModel(self.facts.classes)
-        run = descend_features(stored, rows, y, model, mu=settings["descent_mu"], **how)
+        run = descend_features(stored, inputs, y, model, mu=settings["descent_mu"], **how)
         return FeatureRelease(features, target, feature_map, run.parameters, str(run.choice.engine))
 
 

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from gratis.accounting import calibrate_mu
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.models.linear import LinearModel
 from gratis.models.logistic import SoftmaxModel
 from gratis.planning.twins.problems import Member
 from gratis.planning.twins.twin import TwinChoice, plain_settings, twin_settings
-from gratis.recipes.recipe import Array, Reading
+from gratis.recipes.recipe import Reading
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
 from gratis.records.facts import Facts
@@ -63,6 +64,7 @@ class StagedLinear:
     reading: Reading
     descent: Descent = field(default_factory=Descent)
     chosen_from_releases: bool = True
+    needs_arrays: bool = False
 
     def __post_init__(self) -> None:
         self.descent.refuse("a staged linear model", "average", "noise", "engine")
@@ -90,7 +92,7 @@ class StagedLinear:
         """The plan as it is known before the data is touched: the spectrum is still assumed to be flat."""
         return _staged_plan(self.stages, self.budget, self.facts.classes, self.descent)
 
-    def run(self, X: Array, y: Array, *, noise: NoiseSource, progress: bool = False) -> LinearRelease:
+    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> LinearRelease:
         """Run the stages; the settings of the last one are chosen from what the others released."""
         stages, classes = self.stages, self.facts.classes
         chosen: list[TwinChoice] = []
@@ -102,7 +104,7 @@ class StagedLinear:
             return chosen[0]
 
         fit: StagedFit = fit_stages(
-            X, y, stages, LinearModel() if classes is None else SoftmaxModel(classes), choose, noise=noise,
+            rows, stages, LinearModel() if classes is None else SoftmaxModel(classes), choose, noise=noise,
             features=self.reading.features, target=self.reading.target, impute=self.reading.impute,
         )  # fmt: skip
         prediction = self.plan.prediction  # plain descent learns nothing more before it runs

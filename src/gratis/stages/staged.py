@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from gratis.mechanisms.location_scale import (
     StandardisationPlan,
@@ -20,6 +20,7 @@ from gratis.mechanisms.location_scale import (
     release_location_scale,
 )
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.mechanisms.second_moments import Preconditioner, release_second_moments, second_moment_event
 from gratis.numerics.available_memory import available_memory
 from gratis.records.checks import check_count, check_positive
@@ -205,8 +206,7 @@ class StagedFit(ReleasedLinear):
 
 
 def fit_stages(
-    X: NDArray[np.float64],
-    y: ArrayLike,
+    rows: Rows,
     plan: StagedPlan,
     model: GeneralisedLinearModel,
     choose: Callable[[NDArray[np.float64], StagedPlan], DescentSettings],
@@ -224,8 +224,8 @@ def fit_stages(
 
     Parameters
     ----------
-    X, y : arrays
-        The private records.
+    rows : Rows
+        The private records; in memory, or read once for each release.
     plan : StagedPlan
         From `plan_stages`.
     model : GeneralisedLinearModel
@@ -239,31 +239,27 @@ def fit_stages(
     impute : bool
         Put the centre of its column where an entry of X is not finite, instead of leaving the row out.
     """
-    rows, answers = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64).reshape(-1, 1)
-    if rows.shape != (plan.n_records, plan.n_columns) or len(answers) != len(rows):
+    if (rows.n_rows, rows.n_features) != (plan.n_records, plan.n_columns):
         raise GratisError("X and y must have the rows and columns that the plan was made for")
     if plan.features is not None:
-        features = release_location_scale(rows, plan.features, noise=noise, impute=impute)
+        features = release_location_scale(
+            lambda: (X for X, *_ in rows.chunks()), plan.features, noise=noise, impute=impute
+        )
     if plan.target is not None:
-        target = release_location_scale(answers, plan.target, noise=noise)
-    features = replace(features or Standardiser.identity(plan.n_columns), impute=impute)
-    target = target or Standardiser.identity(1)
-    Z = np.ones((plan.n_records, plan.n_columns + 1))
-    for start in range(0, len(rows), _ROWS_AT_ONCE):  # a row's map sees that row alone, so a chunk at a time will do
-        chunk = slice(start, start + _ROWS_AT_ONCE)
-        Z[chunk, :-1] = features.transform(rows[chunk])
-    t = target.transform(answers)[:, 0]
-    # Where features are filled, a record without a target would still count as one at the centre.
-    Z[~np.isfinite(t)] = np.nan
+        target = release_location_scale(lambda: (y[:, None] for _, y in rows.chunks()), plan.target, noise=noise)
+    read = _Standardised(
+        replace(features or Standardiser.identity(plan.n_columns), impute=impute), target or Standardiser.identity(1)
+    )
+    standardised = rows.mapped(read, n_features=plan.n_columns + 1)
     if plan.second_moments is not None:
-        moved, _ = release_second_moments(Z, mu=plan.second_moments_mu, neighbouring=plan.neighbouring, noise=noise)
+        moved, _ = release_second_moments(
+            standardised, mu=plan.second_moments_mu, neighbouring=plan.neighbouring, noise=noise
+        )
     else:
         moved = Preconditioner.identity(plan.n_columns + 1)
     settings = choose(moved.spectrum, plan)
-    Z = moved.transform(Z)
     run = descend(
-        Z,
-        t,
+        standardised.mapped(lambda Z, t: (moved.transform(Z), t)),
         model,
         steps=plan.steps,
         clip_norm=settings.clip_norm(moved.effective_dimension),
@@ -274,9 +270,27 @@ def fit_stages(
     )
     return StagedFit(
         parameters=moved.restore(run.parameters),
-        features=features,
-        target=target,
+        features=read.features,
+        target=read.target,
         spectrum=moved.spectrum,
         settings=settings,
         event=plan.event,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Standardised:
+    """A chunk under released or public maps, with a column of ones; NaN where a record contributes nothing."""
+
+    features: Standardiser
+    target: Standardiser
+
+    def __call__(self, X: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+        Z = np.ones((len(X), X.shape[1] + 1))
+        for start in range(0, len(X), _ROWS_AT_ONCE):  # a row's map sees that row alone: intermediates stay small
+            part = slice(start, start + _ROWS_AT_ONCE)
+            Z[part, :-1] = self.features.transform(X[part])
+        t = self.target.transform(y[:, None])[:, 0]
+        # Where features are filled, a record without a target would still count as one at the centre.
+        Z[~np.isfinite(t)] = np.nan
+        return Z, t

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gratis.mechanisms.rows import Rows
 from gratis.models.linear import LinearModel
 from gratis.models.logistic import SoftmaxModel
 from gratis.planning.twins.problems import (
@@ -26,6 +27,7 @@ from gratis.planning.twins.problems import (
     draw_rows,
     thinned,
 )
+from gratis.planning.twins.state_evolution import evolved_risks
 from gratis.records.checks import check_count, check_positive
 from gratis.records.errors import GratisError
 from gratis.records.neighbouring import Neighbouring
@@ -52,6 +54,9 @@ _CLIPS = (0.15, 0.3, 0.6, 1.2, 2.4)
 _TRAVELS = tuple(2.0**k for k in range(-2, 7))
 _ROW_TAIL = 0.4
 _ROWS_AT_LEAST, _MOST_DRAWS = 4000, 4
+# From here on the recursion and the mean of simulated twins agree within the spread of the latter
+# (tests/planning/twins/test_state_evolution.py).
+_RECORDS_A_DIRECTION = 10
 # Plain descent: eigenvalues k^−a, from columns without relation to a table that few directions explain; the signal lies
 # where the variance is. Travels in units of nμ/(κD), where the noise of a prediction is as large as the target.
 _DECAYS = (0.0, 1.0, 2.0)
@@ -85,6 +90,11 @@ class TwinSize:
         shrunk = spectrum.size / kept.size
         n_twin = max(1, min(round(n / shrunk), rows))
         return cls(kept, n_twin, check_positive("mu", mu) * n / (n_twin * shrunk))
+
+    @property
+    def needs_no_rows(self) -> bool:
+        """Whether records are so many times the directions that the error's own recursion may replace them."""
+        return self.n_records >= _RECORDS_A_DIRECTION * self.spectrum.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +166,14 @@ def twin_settings(
     steps = check_count("steps", steps)
     classes = n_classes is not None
     members = tuple(members or (CLASSIFICATION_MEMBERS if classes else REGRESSION_MEMBERS))
-    # A class costs as much as a target, so classes get fewer rows.
-    size = TwinSize.of(np.asarray(spectrum, dtype=np.float64), n_records, mu=mu, rows=1000 if classes else 2000)
+    # A class costs as much as a target, so classes get fewer rows; a twin without rows costs nothing for them.
+    size = TwinSize.of(np.asarray(spectrum, dtype=np.float64), n_records, mu=mu, rows=1000 if classes else n_records)
     # A class costs as much as a target, so classes get a coarser grid, too.
     clips = clips or (_CLIPS[::2] if classes else _CLIPS)
     travels = travels or (_TRAVELS[1::2] if classes else _TRAVELS)
     grid = np.array([(c, t) for c in clips for t in travels])
     # One draw is a noisy judge where rows are few; several are cheap there.
-    draws = 1 if classes else int(np.clip(_ROWS_AT_LEAST // size.n_records, 1, _MOST_DRAWS))
+    draws = 1 if classes or size.needs_no_rows else int(np.clip(_ROWS_AT_LEAST // size.n_records, 1, _MOST_DRAWS))
     weights = _alignment_weights(size.spectrum)
     judged = [_risks(size, weights, neighbouring, steps, grid, members, n_classes, rng) for _ in range(draws)]
     risk, null = (np.mean(parts, axis=0) for parts in zip(*judged, strict=True))
@@ -265,10 +275,10 @@ def _descents(
         return (apart + noise_std * drawn).reshape(gradient.shape)
 
     averaged, _ = descend_many(
-        X,
-        targets,
+        Rows.one_chunk(X, targets),
         mean,  # type: ignore[arg-type]
         steps=steps,
+        outputs=targets.shape[2],
         clip_norms=(clips * math.sqrt(effective)).astype(np.float32),
         learning_rates=(travels / (clips * steps)).astype(np.float32)[None],
         add_noise=shared,
@@ -303,6 +313,9 @@ def _regression_risks(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return E(xᵀθ − xᵀθ*)² for (settings, members), and for θ = 0."""
     spectrum, count = size.spectrum, len(members)
+    if size.needs_no_rows:
+        noise_std = neighbouring.sensitivity_factor * math.sqrt(steps) / (size.n_records * size.mu)
+        return evolved_risks(spectrum, weights, size.n_records, noise_std, steps, grid, members, tail=_ROW_TAIL)
     X = draw_rows(spectrum, size.n_records, tail=_ROW_TAIL, rng=rng)
     truth = np.stack([draw_coefficients(spectrum, weights, m, rng=rng) for m in members], axis=1)
     noise = np.stack([draw_label_noise(m, size.n_records, rng=rng) for m in members], axis=1)
