@@ -1,0 +1,107 @@
+"""How far a reader has to walk: functions, files and rooms of the package that four tasks pass through.
+
+    python benchmarks/walks.py [--source OTHER_TREE/src]
+
+Every task runs in a fresh process on a table of 400 × 4 numbers under a profiler of all Python calls. Counted are
+functions that have a name (no comprehensions, lambdas, class bodies, module bodies), the files they stand in and the
+rooms of these files (folders of src/gratis). Lines of src/gratis are counted as well. Prints a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType
+
+BUDGET = ["--epsilon", "1", "--delta", "1e-5"]
+TASKS = ("gratis fit --model linear", "gratis plan linear", "DPRandomFeaturesClassifier.fit", "gratis audit MODEL")
+
+
+def walk(task: str, folder: Path) -> Callable[[], object]:
+    """Prepare a task (imports, data, the model to be audited) and return what is to be watched."""
+    import numpy as np
+
+    from gratis.cli.program import run
+
+    rng = np.random.default_rng(0)
+    X, table, model = rng.normal(size=(400, 4)), folder / "t.csv", folder / "out"
+    y = X[:, 0] + 0.5 * rng.normal(size=400)
+    np.savetxt(table, np.column_stack([X, y]), delimiter=",", header="a,b,c,d,y", comments="")
+    fit = ["fit", str(table), "--target", "y", "--model", "linear", *BUDGET, "--output", str(model)]
+
+    def done(arguments: list[str]) -> None:
+        if (code := run(arguments)) != 0:
+            raise SystemExit(f"gratis {' '.join(arguments)} ended with {code}")
+
+    if task == TASKS[0]:
+        return lambda: done(fit)
+    if task == TASKS[1]:
+        return lambda: done(["plan", "linear", "--n", "5000", "--d", "20", *BUDGET])
+    if task == TASKS[2]:
+        from gratis import DPRandomFeaturesClassifier
+
+        estimator = DPRandomFeaturesClassifier(epsilon=1.0, delta=1e-5, n_features=100, classes=[0, 1])
+        return lambda: estimator.fit(X, (y > 0).astype(int))
+    done([*fit, "--no-audit", "--no-report"])
+    return lambda: done(["audit", str(model / "model.gratis"), "--runs", "48"])
+
+
+def watched(action: Callable[[], object], package: Path) -> dict[str, int]:
+    seen: set[CodeType] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            seen.add(frame.f_code)
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    codes = [
+        code
+        for code in seen
+        if code.co_filename.startswith(f"{package}{os.sep}")
+        and not code.co_name.startswith("<")
+        and code.co_flags & inspect.CO_OPTIMIZED  # a class body is not
+    ]
+    files = {code.co_filename for code in codes}
+    rooms = {Path(name).relative_to(package).parts[0] for name in files}
+    return {"functions": len(codes), "files": len(files), "rooms": len(rooms)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--source", type=Path, default=Path(__file__).parents[1] / "src")
+    parser.add_argument("--task", help="Watch this one here and print JSON (what the other mode calls).")
+    options = parser.parse_args()
+    source = options.source.resolve()
+    if options.task is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            action = walk(options.task, Path(folder))
+            print("\n" + json.dumps(watched(action, source / "gratis")))
+        return
+    print("| task | functions | files | rooms |\n|---|---|---|---|")
+    for task in TASKS:
+        command = [sys.executable, __file__, "--source", str(source), "--task", task]
+        with tempfile.TemporaryDirectory() as cache:  # nothing may be remembered from an earlier walk
+            places = {"PYTHONPATH": str(source), "XDG_CACHE_HOME": cache}
+            out = subprocess.run(command, env=os.environ | places, check=True, capture_output=True, text=True).stdout
+        found = json.loads(out.splitlines()[-1])
+        print(f"| `{task}` | {found['functions']} | {found['files']} | {found['rooms']} |")
+    texts = [path.read_text(encoding="utf-8") for path in (source / "gratis").rglob("*.py")]
+    print(f"\n{sum(text.count(chr(10)) for text in texts)} lines in {len(texts)} files of src/gratis")
+
+
+if __name__ == "__main__":
+    main()
