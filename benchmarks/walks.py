@@ -1,4 +1,4 @@
-"""How far a reader has to walk: functions, files and rooms of the package that four tasks pass through.
+"""How far a reader has to walk: functions, files and rooms of the package that five tasks pass through.
 
     python benchmarks/walks.py [--source OTHER_TREE/src]
 
@@ -17,44 +17,49 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any
 
 BUDGET = ["--epsilon", "1", "--delta", "1e-5"]
-TASKS = ("gratis fit --model linear", "gratis plan linear", "DPRandomFeaturesClassifier.fit", "gratis audit MODEL")
+TASKS = (
+    "gratis fit --model linear",
+    "gratis plan linear",
+    "DPLinearRegression.fit",
+    "DPRandomFeaturesClassifier.fit",
+    "gratis audit MODEL",
+)
 
 
 def walk(task: str, folder: Path) -> Callable[[], object]:
     """Prepare a task (imports, data, the model to be audited) and return what is to be watched."""
     import numpy as np
 
+    from gratis import DPLinearRegression, DPRandomFeaturesClassifier, save_model
     from gratis.cli.program import run
 
     rng = np.random.default_rng(0)
-    X, table, model = rng.normal(size=(400, 4)), folder / "t.csv", folder / "out"
+    X, table, model = rng.normal(size=(400, 4)), folder / "t.csv", folder / "model.gratis"
     y = X[:, 0] + 0.5 * rng.normal(size=400)
     np.savetxt(table, np.column_stack([X, y]), delimiter=",", header="a,b,c,d,y", comments="")
-    fit = ["fit", str(table), "--target", "y", "--model", "linear", *BUDGET, "--output", str(model)]
-
-    def done(arguments: list[str]) -> None:
-        if (code := run(arguments)) != 0:
-            raise SystemExit(f"gratis {' '.join(arguments)} ended with {code}")
-
-    if task == TASKS[0]:
-        return lambda: done(fit)
-    if task == TASKS[1]:
-        return lambda: done(["plan", "linear", "--n", "5000", "--d", "20", *BUDGET])
-    if task == TASKS[2]:
-        from gratis import DPRandomFeaturesClassifier
-
-        estimator = DPRandomFeaturesClassifier(epsilon=1.0, delta=1e-5, n_features=100, classes=[0, 1])
-        return lambda: estimator.fit(X, (y > 0).astype(int))
-    done([*fit, "--no-audit", "--no-report"])
-    return lambda: done(["audit", str(model / "model.gratis"), "--runs", "48"])
+    linear = DPLinearRegression(1.0, 1e-5)
+    features = DPRandomFeaturesClassifier(1.0, 1e-5, n_features=100, classes=[0, 1])
+    if task == "gratis audit MODEL":
+        save_model(model, linear.fit(X, y))
+    fit = ["fit", str(table), "--target", "y", "--model", "linear", *BUDGET, "--output", str(folder / "out")]
+    actions: dict[str, Callable[[], object]] = {
+        "gratis fit --model linear": lambda: run(fit),
+        "gratis plan linear": lambda: run(["plan", "linear", "--n", "5000", "--d", "20", *BUDGET]),
+        "DPLinearRegression.fit": lambda: linear.fit(X, y),
+        "DPRandomFeaturesClassifier.fit": lambda: features.fit(X, (y > 0).astype(int)),
+        "gratis audit MODEL": lambda: run(["audit", str(model), "--runs", "48"]),
+    }
+    return actions[task]
 
 
-def watched(action: Callable[[], object], package: Path) -> dict[str, int]:
+def watched(action: Callable[[], object], package: Path) -> dict[str, Any]:
     seen: set[CodeType] = set()
 
     def note(frame: FrameType, event: str, _: object) -> None:
@@ -64,10 +69,12 @@ def watched(action: Callable[[], object], package: Path) -> dict[str, int]:
     threading.setprofile(note)
     sys.setprofile(note)
     try:
-        action()
+        code = action()
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
+    if isinstance(code, int) and code != 0:
+        raise SystemExit(f"the task ended with {code}")
     codes = [
         code
         for code in seen
@@ -76,8 +83,8 @@ def watched(action: Callable[[], object], package: Path) -> dict[str, int]:
         and code.co_flags & inspect.CO_OPTIMIZED  # a class body is not
     ]
     files = {code.co_filename for code in codes}
-    rooms = {Path(name).relative_to(package).parts[0] for name in files}
-    return {"functions": len(codes), "files": len(files), "rooms": len(rooms)}
+    rooms = Counter(Path(code.co_filename).relative_to(package).parts[0] for code in codes)
+    return {"functions": len(codes), "files": len(files), "rooms": dict(rooms.most_common())}
 
 
 def main() -> None:
@@ -91,14 +98,15 @@ def main() -> None:
             action = walk(options.task, Path(folder))
             print("\n" + json.dumps(watched(action, source / "gratis")))
         return
-    print("| task | functions | files | rooms |\n|---|---|---|---|")
+    print("| task | functions | files | rooms | functions by room |\n|---|---|---|---|---|")
     for task in TASKS:
         command = [sys.executable, __file__, "--source", str(source), "--task", task]
         with tempfile.TemporaryDirectory() as cache:  # nothing may be remembered from an earlier walk
             places = {"PYTHONPATH": str(source), "XDG_CACHE_HOME": cache}
             out = subprocess.run(command, env=os.environ | places, check=True, capture_output=True, text=True).stdout
         found = json.loads(out.splitlines()[-1])
-        print(f"| `{task}` | {found['functions']} | {found['files']} | {found['rooms']} |")
+        rooms = ", ".join(f"{room} {count}" for room, count in found["rooms"].items())
+        print(f"| `{task}` | {found['functions']} | {found['files']} | {len(found['rooms'])} | {rooms} |", flush=True)
     texts = [path.read_text(encoding="utf-8") for path in (source / "gratis").rglob("*.py")]
     print(f"\n{sum(text.count(chr(10)) for text in texts)} lines in {len(texts)} files of src/gratis")
 
