@@ -83,7 +83,8 @@ def watched(action: Callable[[], object], package: Path) -> dict[str, Any]:
         and code.co_flags & inspect.CO_OPTIMIZED  # a class body is not
     ]
     files = {code.co_filename for code in codes}
-    rooms = Counter(Path(code.co_filename).relative_to(package).parts[0] for code in codes)
+    places = [Path(code.co_filename).relative_to(package).parts for code in codes]
+    rooms = Counter(place[0] for place in places if len(place) > 1)
     return {"functions": len(codes), "files": len(files), "rooms": dict(rooms.most_common())}
 
 

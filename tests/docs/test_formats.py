@@ -1,4 +1,4 @@
-"""The pages on formats and stability say what the code writes: versions, fields, names, commands."""
+"""The pages on formats, stability and design say what the code is: versions, fields, names, commands, rooms."""
 
 from __future__ import annotations
 
@@ -60,3 +60,11 @@ def test_stable_names_and_commands_are_those_that_exist() -> None:
     assert [name for name in names if f"`{name}`" not in stable] == []
     commands = set(getattr(typer.main.get_command(app), "commands"))  # noqa: B009 - typer declares no such attribute
     assert {name for name in commands if not re.search(rf"`{name}\b", text)} == set()
+
+
+def test_rooms_of_the_design_are_those_of_the_source() -> None:
+    text = page("design.md")
+    drawn = set(re.findall(r"^  (\w+)/ ", text, re.MULTILINE))
+    assert drawn == {path.parent.name for path in Path(gratis.__file__).parent.glob("*/__init__.py")}
+    told = text[text.index("| room |") : text.index("Four walls")]
+    assert {room for room in drawn if f"`{room}`" in told} == drawn
