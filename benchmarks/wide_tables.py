@@ -6,7 +6,7 @@
 
 `size` prints CPU seconds, seconds and peak memory of one fit, and its score on fresh rows. The other two train with
 second moments and without on the same rows and print both scores against crowding κd/(nμ), the number that the rule of
-`training.staged.second_moments_pay` asks for. `tables` sets a fifth of the rows aside, never looked at, and validates
+`stages.staged.second_moments_pay` asks for. `tables` sets a fifth of the rows aside, never looked at, and validates
 on a fifth of the others. Noise seeds are fixed: never do that with data that matters.
 """
 

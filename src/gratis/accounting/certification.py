@@ -66,7 +66,7 @@ def issue_certificate(
 ) -> Certificate:
     """Make the certificate of what `event` says was done. It never claims more than the events prove.
 
-    `assumptions` beyond those that the events need: ids of `specs.assumptions`, or sentences.
+    `assumptions` beyond those that the events need: ids of `records.assumptions`, or sentences.
     """
     leaves: tuple[LeafEvent, ...] = event.leaves() if isinstance(event, Composition) else (event,)
     if any(leaf.neighbouring is not budget.neighbouring for leaf in leaves):

@@ -48,7 +48,7 @@ __all__ = [
 def leaf_mu(event: LeafEvent) -> float:
     """GDP parameter of a single Gaussian event; rounded up, ∞ where noise is missing.
 
-    GaussianRelease: √count·Δ/s. FullBatchDescent: √Σ_t(κη_tC/(n s_t))². OnePassIteration: spec 2.3.
+    GaussianRelease: √count·Δ/s. FullBatchDescent: √Σ_t(κη_tC/(n s_t))². OnePassIteration: `amplification_by_iteration`.
     """
     if isinstance(event, GaussianRelease):
         ratio = _ratio(event.sensitivity, event.noise_std)

@@ -1,4 +1,4 @@
-"""Amplification by iteration: one pass over the data, only the last iterate released (spec 2.3).
+"""Amplification by iteration: one pass over the data, only the last iterate released (S2, Proposition 4.1).
 
 Proof: docs/proofs/amplification-by-iteration.md (shifted interpolation; Bok, Su & Altschuler 2024).
 """

@@ -1,4 +1,4 @@
-"""What a KL bound means: total variation, and with it membership advantage (spec 2.6). KL is not (ε, δ)-DP."""
+"""What a KL bound means: total variation, and with it membership advantage (S3). KL is not (ε, δ)-DP."""
 
 from __future__ import annotations
 

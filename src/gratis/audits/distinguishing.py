@@ -183,7 +183,7 @@ def _gaussian_bound(chosen: tuple[Array, Array], judged: tuple[Array, Array], co
 
 
 def _mu_from_errors(wrong: int, total: int, confidence: float) -> float:
-    # Hoeffding (1956): a sum of unlike Bernoulli variables has lighter tails than the binomial of their mean, from
+    # Hoeffding 1956: a sum of unlike Bernoulli variables has lighter tails than the binomial of their mean, from
     # one below that mean; hence the maximum.
     rate = max(binomial_upper_bound(wrong, total, confidence=confidence), (wrong + 1) / total)
     return max(0.0, float(-2 * ndtri(rate))) if rate < 1 else 0.0

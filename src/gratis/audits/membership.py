@@ -1,4 +1,4 @@
-"""Membership inference with scores calibrated on shadow models (LiRA: Carlini et al., S&P 2022)."""
+"""Membership inference with scores calibrated on shadow models (LiRA: Carlini et al. 2022)."""
 
 from __future__ import annotations
 

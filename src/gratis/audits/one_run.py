@@ -1,6 +1,6 @@
 """Canary audit in one training: many records, each in or out by a fair coin, guessed from what was released.
 
-Steinke, Nasr, Jagielski, "Privacy Auditing with One (1) Training Run" (NeurIPS 2023), Theorem 5.2.
+Steinke, Nasr & Jagielski 2023, Theorem 5.2.
 """
 
 from __future__ import annotations

@@ -158,24 +158,29 @@ class DPAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
 
     Parameters
     ----------
-    epsilon, delta : float
-        The budget.
-    neighbouring : "replace-one" or "zero-out"
-    categorical : mapping, optional
+    epsilon, delta : float, default 1.0 and 1e-5
+        The budget, under `neighbouring`.
+    neighbouring : "replace-one" or "zero-out", default "replace-one"
+        Which data sets must be hard to tell apart: with one record exchanged, or with one that contributes nothing.
+    categorical : mapping, default None
         Columns (position or name) whose values are levels 0 … k − 1, with their k; public.
-    pairs : "auto" or False
+    pairs : "auto" or False, default "auto"
         "auto" looks for pairs where records allow it (a public rule); False never does.
-    monotone : mapping, optional
-        Columns (position or name) whose curve must be "increasing" or "decreasing": the released curve is projected.
-        Such columns take no part in pairs.
-    on_invalid : "raise", "zero" or "impute"
-        Whether invalid values (non-finite, a level outside the declared ones) are refused before anything is spent
-        (this answer is not private), or their rows contribute nothing, or an invalid feature counts as the centre of
-        its column (a level: as the average); a row without a target then contributes nothing.
-    ledger, dataset : str, optional
-        A ledger file, and the name of this data set's budget in it.
-    noise_seed, insecure_reproducible
-        For tests only: see `gratis.mechanisms.noise`.
+    monotone : mapping, default None
+        Columns (position or name) whose curve must be "increasing" or "decreasing": the released curve is
+        projected. Such columns take no part in pairs.
+    on_invalid : "raise", "zero" or "impute", default "raise"
+        What becomes of missing and impossible values (a level outside the declared ones too): refused before anything
+        is spent (that answer is not private), or the record contributes nothing, or the feature counts as the centre
+        of its column (a level: as the average; a record without a target then contributes nothing).
+    preprocessing : "private", default "private"
+        The scales of the columns are always found privately.
+    public, descent : None, default None and None
+        Parameters of the other estimators, which an additive model refuses.
+    ledger, dataset : Ledger or path, and str, default None and None
+        A ledger and the name of the data set's budget in it, where the run is reserved before rows are touched.
+    noise_seed, insecure_reproducible : int and bool, default None and False
+        For tests only: noise from a seed protects nothing, and the certificate says so.
 
     Attributes
     ----------
@@ -209,10 +214,34 @@ class DPAdditiveClassifier(PrivateClassifier, PrivateAdditiveModel):
     K separate models would share the budget, √K times the noise each. The model starts at the released shares of the
     classes, so that rare ones need no learning to be rare.
 
-    Parameters: those of `DPAdditiveRegressor` (monotone for two classes only), and
-
-    classes : array, optional
-        All classes that may occur, public; left out, those that occur are assumed to be no secret.
+    Parameters
+    ----------
+    epsilon, delta : float, default 1.0 and 1e-5
+        The budget, under `neighbouring`.
+    neighbouring : "replace-one" or "zero-out", default "replace-one"
+        Which data sets must be hard to tell apart: with one record exchanged, or with one that contributes nothing.
+    categorical : mapping, default None
+        Columns (position or name) whose values are levels 0 … k − 1, with their k; public.
+    pairs : "auto" or False, default "auto"
+        "auto" looks for pairs where records allow it (a public rule); False never does.
+    monotone : mapping, default None
+        Columns (position or name) whose curve must be "increasing" or "decreasing" (two classes only): the released
+        curve is projected. Such columns take no part in pairs.
+    classes : array, default None
+        All classes that may occur, public; left out, those that occur are assumed to be no secret. A label that
+        equals none of them is invalid.
+    on_invalid : "raise", "zero" or "impute", default "raise"
+        What becomes of missing and impossible values (a level outside the declared ones too): refused before anything
+        is spent (that answer is not private), or the record contributes nothing, or the feature counts as the centre
+        of its column (a level: as the average; a record without a target then contributes nothing).
+    preprocessing : "private", default "private"
+        The scales of the columns are always found privately.
+    public, descent : None, default None and None
+        Parameters of the other estimators, which an additive model refuses.
+    ledger, dataset : Ledger or path, and str, default None and None
+        A ledger and the name of the data set's budget in it, where the run is reserved before rows are touched.
+    noise_seed, insecure_reproducible : int and bool, default None and False
+        For tests only: noise from a seed protects nothing, and the certificate says so.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(8000, 3))

@@ -128,30 +128,30 @@ class PrivateFit(BaseEstimator):
 
     Parameters
     ----------
-    epsilon, delta : float
+    epsilon, delta : float, default 1.0 and 1e-5
         The budget, under `neighbouring`.
-    neighbouring : "replace-one" or "zero-out"
+    neighbouring : "replace-one" or "zero-out", default "replace-one"
         What a neighbour is: one record exchanged for any other, or for one that contributes nothing. The null record
         of zero-out is a record without a target: in every mode it contributes nothing to any release. One without
         features is not, under on_invalid="impute": it is a record at the centre of all columns.
-    preprocessing : "private", "public" or "none"
+    preprocessing : "private", "public" or "none", default "private"
         "private" spends a stated share of the budget on location and scale of every column and of the target, found
         on a public logarithmic grid; "public" takes them from `public`; "none" assumes that columns and
         target are on a scale of about 1 already.
-    public : PublicScales, optional
+    public : PublicScales, default None
         Means and scales, or those of a public sample (`PublicScales.from_sample`).
-    descent : Descent, optional
+    descent : Descent, default None
         Settings of the descent that are not to be planned.
-    on_invalid : "raise", "zero" or "impute"
+    on_invalid : "raise", "zero" or "impute", default "raise"
         What becomes of a record with an invalid feature (missing, infinite, no number) or an invalid target
         (the same, or a label outside the declared classes). "raise": refused before anything is spent; that answer
         depends on the data and is not private. "zero": the record contributes nothing to any release. "impute":
         an invalid feature counts as the released or public centre of its column, and a record with an invalid
         target contributes nothing. The last two neither raise nor warn because of a value.
-    ledger, dataset : str, optional
+    ledger, dataset : Ledger or path, and str, default None and None
         A ledger (the path of its file, or opened) and the name of the data set's budget in it; the run is
         reserved there before the data is touched.
-    noise_seed, insecure_reproducible
+    noise_seed, insecure_reproducible : int and bool, default None and False
         For tests only: a seed is refused unless `insecure_reproducible=True`, and the certificate then says that
         nothing is protected.
     """

@@ -1,8 +1,8 @@
 """Clipped gradient sums of torch networks: one forward, one backward, one matrix product a layer.
 
-Book-keeping (spec 6): the forward pass keeps every layer's input a, one backward pass of the *sum* of the losses
-brings the gradient b of every layer's output and no parameter gradient at all; norms follow from (a, b), the b's are
-scaled by the clip factors, and one product a layer gives Σᵢ clip_C(gᵢ).
+Book-keeping: the forward pass keeps every layer's input a, one backward pass of the *sum* of the losses brings the
+gradient b of every layer's output and no parameter gradient at all; norms follow from (a, b), the b's are scaled by the
+clip factors, and one product a layer gives Σᵢ clip_C(gᵢ) (docs/theory/networks.md, statement 2).
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 A *use* is one parameter met once in the forward pass. Two questions are asked of it: an upper bound on the squared
 norm of every record's gradient, and Σᵢ wᵢ·(gradient of record i), without a second backward pass.
 
-Floating point (spec 11): norms are rounded up, and sums are either float64 or float32 over blocks of `BLOCK`
-records, a few of them added in float32 and the rest in float64 (`block_sums`); `network_rounding_inflation` pays for
-the float32 part.
+Floating point: norms are rounded up, and sums are either float64 or float32 over blocks of `BLOCK` records, a few of
+them added in float32 and the rest in float64 (`block_sums`); `network_rounding_inflation` pays for the float32 part.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The noise source: the only randomness that a release may use.
 
-Spec section 11. Three things make a textbook Gaussian unsafe in floating point, and each has its answer here:
+Three things make a textbook Gaussian unsafe in floating point (docs/theory/conventions.md, statement 8), and each has
+its answer here:
 
 * a predictable seed undoes all privacy → the key of the ChaCha20 stream comes from the operating system; a seed
   is refused unless the caller says `insecure_reproducible=True`, and the certificate then says so;

@@ -88,8 +88,7 @@ def cleaned_eigenvalues(eigenvalues: NDArray[np.float64], spread: float) -> NDAr
 
     M̃ = M + noise of semicircle law with deviation s pushes eigenvalues apart, so half the noise would pass for
     spectrum. The rotation-invariant estimator of vᵢᵀMvᵢ needs the noisy eigenvalues only: g(w) = (1/D)Σ 1/(w − wⱼ),
-    smoothed over s/√D (Bun, Allez, Bouchaud & Potters 2016, Rotational invariant estimator for general noisy
-    matrices). Pure noise gives zeros, and the trace stays.
+    smoothed over s/√D (Bun, Allez, Bouchaud & Potters 2016). Pure noise gives zeros, and the trace stays.
 
     >>> noisy = np.linalg.eigvalsh((lambda a: (a + a.T) / 2)(np.random.default_rng(0).standard_normal((200, 200))))
     >>> bool(noisy.max() > 18), bool(cleaned_eigenvalues(noisy, 10.0).max() < 5)

@@ -17,7 +17,7 @@ __all__ = ["build_mlp"]
 
 
 def build_mlp(widths: Sequence[int], *, seed: int = 0) -> Any:
-    """Return Linear–ReLU–…–Linear without biases, weights N(0, 2/fan_in) (spec 6).
+    """Return Linear–ReLU–…–Linear without biases, weights N(0, 2/fan_in) (S0, Figure 1).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which initialization and which depth leak least, and what that costs, from public sizes alone (spec 7)."""
+"""Which initialization and which depth leak least, and what that costs, from public sizes alone (S3)."""
 
 from __future__ import annotations
 

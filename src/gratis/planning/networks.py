@@ -32,7 +32,7 @@ def plan_network(
     depth: int = 1,
     steps: int = _STEPS,
 ) -> Plan:
-    """Plan `training.train_full_batch` of a no-bias ReLU network on inputs of mean square 1 a coordinate.
+    """Plan `stages.networks.train_full_batch` of a no-bias ReLU network on inputs of mean square 1 a coordinate.
 
     Three rules, none of which looks at data:
 

@@ -39,8 +39,9 @@ def one_pass_event(
 ) -> OnePassIteration:
     """Return the ρ-GDP event of running `schedule` over n rows of d columns, with the least noise.
 
-    The schedule is held constant on at most 1024 blocks, so noise is added at block ends only (spec 2.3).
-    `row_scale` is √(E‖x‖²/d) where rows are not on the theory's scale: θ is then in units of 1/row_scale.
+    The schedule is held constant on at most 1024 blocks, so noise is added at block ends only
+    (docs/theory/one-pass.md, statement 3). `row_scale` is √(E‖x‖²/d) where rows are not on the theory's scale: θ is
+    then in units of 1/row_scale.
 
     **Guarantee**: `amplification_by_iteration` of the result is at most rho.
     """

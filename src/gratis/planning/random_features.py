@@ -1,4 +1,4 @@
-"""Plan private training on random features from (n, d, p) and the budget alone (spec 5.3, S0 Theorem 2)."""
+"""Plan private training on random features from (n, d, p) and the budget alone (S0, Theorem 2)."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Selection(StrEnum):
 class Certificate:
     """Data only: `accounting.issue_certificate` makes one, `accounting.verify_certificate` recomputes everything.
 
-    `assumptions` are ids of `specs.assumptions`; sentences that are known there become ids, others stay as they are.
+    `assumptions` are ids of `records.assumptions`; sentences that are known there become ids, others stay as they are.
     `released` is the SHA-256 of the model's released arrays, or None if the certificate is bound to no model.
     """
 

@@ -1,4 +1,4 @@
-"""Full-batch private gradient descent for generalised linear models (spec 2.2 and 4)."""
+"""Full-batch private gradient descent for generalised linear models (S0, Algorithm 1)."""
 
 from __future__ import annotations
 

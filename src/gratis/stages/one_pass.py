@@ -1,4 +1,4 @@
-"""One private pass over the rows: every record is used once and only the last iterate is released (spec 2.3).
+"""One private pass over the rows: every record is used once and only the last iterate is released (S2, Algorithm 1).
 
     θ_k = θ_{k−1} − (1/b)·Σ_batch η̄·clip_{C_k}(ℓ′(xᵀθ_{k−1}, y))·x + s_k·N(0, I),   η̄ = min(η_k, 2/(L‖x‖²))
 
@@ -32,7 +32,9 @@ _NORMALS_AT_ONCE = 2**16
 
 
 class OnePassLoss(StrEnum):
-    """Losses whose clipped steps are non-expansive under the cap. Softmax is not one of them (spec 2.3).
+    """Losses whose clipped steps are non-expansive under the cap. Softmax is not one of them.
+
+    Why: docs/theory/one-pass.md, statement 2.
 
     SQUARED: ½(xᵀθ − y)², 1-smooth. LOGISTIC: log(1 + exp(−±xᵀθ)), ¼-smooth; labels > 0 count as +1, others as −1.
     """

@@ -1,4 +1,6 @@
-"""What private descent pays for dimensions that gradients hardly use: S4's bound, explicit and minimised (spec 8).
+"""What private descent pays for dimensions that gradients hardly use: S4's bound, explicit and minimised.
+
+Formulas: docs/theory/gradient-spectra.md, statement 2.
 
 A loss has restricted Lipschitz coefficients G_0 ≥ G_1 ≥ … ≥ G_d = 0 if for every k some k-dimensional subspace leaves
 at most G_k of its gradients outside, wherever they are taken.

@@ -47,7 +47,7 @@ def simulate_diffusion(
     steps:
         Time steps of the simulation (more where the schedule has breakpoints).
 
-    References: one-pass paper, Theorem 1; spec 3.2.
+    References: S2, Remark 4.3; docs/theory/one-pass.md, statement 8.
 
     >>> from gratis.planning.one_pass.schedules import Polynomial
     >>> problem = OnePassProblem(gamma=0.1, rho=0.5, label_noise_variance=0.25)

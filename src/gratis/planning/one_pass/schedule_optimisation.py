@@ -42,7 +42,7 @@ _ALPHAS = (0.0, 0.5, 1.0, 2.0)
 
 
 class FamilyKind(StrEnum):
-    """The families of spec 3.3, from the narrowest to the widest."""
+    """The families of docs/theory/one-pass.md, statement 9, from the narrowest to the widest."""
 
     POLYNOMIAL = "poly"
     HARMONIC = "harmonic"
@@ -196,7 +196,7 @@ def optimise_all(problem: OnePassProblem, alphas: Sequence[float] = _ALPHAS) -> 
     harmonic is never worse than poly:0 (its limit), free never worse than any of them, free-clip never worse
     than free, and none worse than doing nothing, R(0). No rate exceeds 2/γ.
 
-    References: spec 3.6.
+    References: docs/theory/one-pass.md, statement 10.
 
     >>> found = optimise_all(OnePassProblem(gamma=0.1, rho=0.5, label_noise_variance=0.25), alphas=(0.0,))
     >>> {label: round(one.excess_risk, 3) for label, one in found.items()}

@@ -1,4 +1,4 @@
-"""Predicting plain full-batch descent before any data: a twin of an assumed spectrum (spec section 4)."""
+"""Predicting plain full-batch descent before any data: a twin of an assumed spectrum."""
 
 from __future__ import annotations
 

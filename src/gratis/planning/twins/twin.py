@@ -1,8 +1,9 @@
 """Twins: synthetic data of the same shape and spectrum, trained exactly like the private data will be.
 
-Spec section 4: in the proportional regime the risk of full-batch descent depends on γ = d/n, μ/κ, T, ηT, c, the
-spectrum, the label noise, the signal and how it lies in the spectrum. A small twin that keeps these predicts
-the risk without touching data. What is unknown is spread over `Member`s, and the prediction carries them.
+In the proportional regime the risk of full-batch descent depends on γ = d/n, μ/κ, T, ηT, c, the spectrum, the label
+noise, the signal and how it lies in the spectrum (docs/theory/full-batch.md, statement 6). A small twin that keeps
+these predicts the risk without touching data. What is unknown is spread over `Member`s, and the prediction carries
+them.
 
 Wide tables descend in their own columns, and no spectrum of theirs is released: `plain_settings` spreads over assumed
 ones as well.
