@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from numpy.typing import ArrayLike
+from threadpoolctl import threadpool_limits
 
 from gratis.estimators.model_choice import make_estimator
 from gratis.records.budget import Budget
@@ -135,7 +136,9 @@ def plan(
     estimator = make_estimator(
         model, facts.task, epsilon=asked.epsilon, delta=asked.delta, neighbouring=str(asked.neighbouring), **choices
     )
-    made = estimator.plan(rows, columns, classes=classes)
+    # Small problems: threads cost more than they save, and with one the plan does not depend on their number.
+    with threadpool_limits(1):
+        made = estimator.plan(rows, columns, classes=classes)
     if isinstance(choices.get("descent"), Descent):
         choices["descent"] = choices["descent"].to_json()
     return FitPlan(model=model, facts=facts, choices=choices, **{f.name: getattr(made, f.name) for f in fields(Plan)})

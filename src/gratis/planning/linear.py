@@ -52,12 +52,12 @@ class Candidate:
         }
 
 
-def plan_linear(facts: LinearFacts, *, algorithm: str = "auto", schedule: str = "best") -> Plan:
+def plan_linear(facts: LinearFacts, *, algorithm: str = "auto", schedule: str = "best", compare: bool = True) -> Plan:
     """Return the plan with the least predicted excess risk, with all alternatives and the reasons in words.
 
     `facts` holds n, d, the budget and what is known of signal, label noise and spectrum; `algorithm` is "auto",
     "one-pass" or "full-batch"; `schedule` is "best" or a one-pass family: "poly:ALPHA", "harmonic", "free" or
-    "free-clip".
+    "free-clip". Without `compare` the other families are not even looked at.
 
     >>> from gratis.records.budget import Budget
     >>> from gratis.planning.one_pass.spectra import IsotropicSpectrum
@@ -73,7 +73,8 @@ def plan_linear(facts: LinearFacts, *, algorithm: str = "auto", schedule: str = 
         wanted = Family.parse(schedule).label
         if algorithm == "full-batch":
             raise GratisError("schedules belong to one-pass training; with full-batch leave the schedule at 'best'")
-        families = (*ONE_PASS_FAMILIES, *([wanted] if wanted not in ONE_PASS_FAMILIES else []))
+        others = ONE_PASS_FAMILIES if compare else ()
+        families = (*others, *([wanted] if wanted not in others else []))
     else:
         wanted, families = None, ONE_PASS_FAMILIES
     candidates: list[Candidate] = []

@@ -190,8 +190,10 @@ def _ladder(alphas: Sequence[float], top: FamilyKind = FamilyKind.FREE_CLIP) -> 
     return [Family(FamilyKind.POLYNOMIAL, a) for a in dict.fromkeys(alphas)] + [Family(kind) for kind in wider]
 
 
-def optimise_all(problem: OnePassProblem, alphas: Sequence[float] = _ALPHAS) -> dict[str, OptimisedSchedule]:
-    """Return the best schedule of every family, by label: poly:α for each α, harmonic, free, free-clip.
+def optimise_all(
+    problem: OnePassProblem, alphas: Sequence[float] = _ALPHAS, *, top: FamilyKind = FamilyKind.FREE_CLIP
+) -> dict[str, OptimisedSchedule]:
+    """Return the best schedule of every family up to `top`, by label: poly:α for each α, harmonic, free, free-clip.
 
     harmonic is never worse than poly:0 (its limit), free never worse than any of them, free-clip never worse
     than free, and none worse than doing nothing, R(0). No rate exceeds 2/γ.
@@ -202,7 +204,7 @@ def optimise_all(problem: OnePassProblem, alphas: Sequence[float] = _ALPHAS) -> 
     >>> {label: round(one.excess_risk, 3) for label, one in found.items()}
     {'poly:0': 0.175, 'harmonic': 0.175, 'free': 0.173, 'free-clip': 0.173}
     """
-    return _optimise(problem, _ladder(alphas))
+    return _optimise(problem, _ladder(alphas, top))
 
 
 def optimise_schedule(problem: OnePassProblem, family: Family) -> OptimisedSchedule:
