@@ -11,8 +11,8 @@ from typing import Any
 
 import typer
 
-from gratis.records.certificates import plain
 from gratis.records.errors import GratisError
+from gratis.records.record import plain
 
 __all__ = ["JSON_OPTION", "echo", "emit", "messages", "refuse_overwriting", "table"]
 

@@ -64,7 +64,7 @@ def one_pass(
         "schedule": plan.schedule,
         "predicted_excess_risk": plan.prediction.value,
         "prediction": plan.prediction.to_json(),
-        "settings": plan.settings,
+        "settings": plan.settings.to_json(),
         "guarantee": guarantee,
         "alternatives": list(plan.alternatives),
         "reasons": list(plan.reasons),
@@ -73,8 +73,8 @@ def one_pass(
         data["target"] = needed
     rows = [
         [
-            row["algorithm"],
-            row["schedule"],
+            str(row["algorithm"]),
+            str(row["schedule"]),
             f"{row['predicted_excess_risk']:.5g}",
             f"{row['low']:.4g} … {row['high']:.4g}",
         ]

@@ -84,7 +84,9 @@ def plan_command(model: str) -> Callable[..., None]:
             [leaf.label or leaf.kind, f"{mu:.4g}", f"{mu * mu / total:.1%}"]
             for leaf, mu in zip(leaves, mus, strict=True)
         ]
-        settings = [[name.replace("_", " "), _shown(value)] for name, value in made.settings.items()]
+        settings = [
+            [name.replace("_", " "), _shown(value)] for name, value in made.settings.to_json().items() if name != "kind"
+        ]
         lines = [
             *made.words(),
             "",

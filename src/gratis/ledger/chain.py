@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from gratis.records.errors import LedgerError
+from gratis.records.record import JsonObject
 from gratis.records.strict_json import parse_json
 
 __all__ = ["GENESIS", "Entry", "canonical_json", "read_chain", "sha256_hex"]
@@ -23,7 +23,7 @@ def sha256_hex(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def canonical_json(data: Any) -> str:
+def canonical_json(data: object) -> str:
     """Return the one text that stands for `data`: sorted keys, no blanks, ASCII, no NaN, exact floats.
 
     >>> canonical_json({"b": 0.1, "a": [1, None]})
@@ -50,12 +50,12 @@ class Entry:
     previous: str
     kind: str
     time: str
-    payload: dict[str, Any]
+    payload: JsonObject
     text: str
     hash: str
 
     @classmethod
-    def after(cls, last: Entry | None, kind: str, payload: dict[str, Any]) -> Entry:
+    def after(cls, last: Entry | None, kind: str, payload: JsonObject) -> Entry:
         """Return the entry that follows `last`, stamped with the present time in UTC."""
         fields = {
             "sequence": 0 if last is None else last.sequence + 1,
@@ -75,7 +75,7 @@ class Entry:
         return cls(**fields, text=text, hash=digest)
 
 
-def read_chain(rows: Iterable[tuple[Any, Any, Any]]) -> tuple[Entry, ...]:
+def read_chain(rows: Iterable[tuple[object, object, object]]) -> tuple[Entry, ...]:
     """Return the entries of (sequence, text, hash) rows; one that does not follow is an error."""
     entries: list[Entry] = []
     previous = GENESIS

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gratis.records.assumptions import ASSUMPTIONS, assumption_text
-from gratis.records.certificates import Certificate, plain
+from gratis.records.certificates import Certificate
+from gratis.records.record import plain
 from gratis.report.style import document, numbers, paragraphs, pictures, section, table, text
 
 __all__ = ["ReportContent", "render_page"]
