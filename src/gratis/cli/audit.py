@@ -9,6 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from gratis.cli import attack
 from gratis.cli.output import JSON_OPTION, emit
 
 __all__ = ["app"]
@@ -20,7 +21,7 @@ class _Targets(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Put the command before a word that is none."""
         if args and args[0] not in self.commands and not args[0].startswith("-"):
-            from gratis.cli.estimator_audit import ESTIMATORS
+            from gratis.audits.estimators import ESTIMATORS
 
             args = ["estimator" if args[0] in ESTIMATORS else "model", *args]
         return super().resolve_command(ctx, args)
@@ -149,7 +150,7 @@ def estimator(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Audit a whole estimator, preprocessing included: one record is exchanged for its opposite."""
-    from gratis.cli.estimator_audit import estimator_audit
+    from gratis.audits.estimators import estimator_audit
 
     options = {
         "epsilon": epsilon, "delta": delta, "neighbouring": neighbouring, "preprocessing": preprocessing,
@@ -173,7 +174,7 @@ def model(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Audit what made a model file: verify its certificate, then train the same way on neighbours, many times."""
-    from gratis.cli.estimator_audit import ESTIMATORS, certified_records, model_audit
+    from gratis.audits.estimators import ESTIMATORS, certified_records, model_audit
     from gratis.records.errors import GratisError
 
     if not file.is_file():
@@ -219,8 +220,8 @@ def replay(
     are compared: √Σ‖Δ‖²/σ² must not exceed the certified mu. Exceptions, warnings, the sequence of calls and all that
     is published must be the same.
     """
-    from gratis.cli.estimator_audit import ESTIMATORS
-    from gratis.cli.replay import audited_estimator, audited_model, emit_replay
+    from gratis.audits.estimators import ESTIMATORS, audit, make_estimator, verified_model
+    from gratis.cli.replay import emit_replay
     from gratis.records.errors import GratisError
 
     options = {
@@ -229,8 +230,8 @@ def replay(
     }  # fmt: skip
     if target in ESTIMATORS:
         chosen = options | {"epsilon": 2.0 if epsilon is None else epsilon, "delta": 1e-5 if delta is None else delta}
-        rows = 40 if n is None else n
-        found = audited_estimator(target, n=rows, d=d, classes=classes, pairs=pairs, seed=seed, options=chosen)
+        made = make_estimator(target, chosen)
+        found = audit(made, rows=n, columns=d, classes=classes, pairs=pairs, seed=seed)
         emit_replay(target, found, as_json=as_json, alarm=ALARM)
         return
     if not Path(target).is_file():
@@ -238,9 +239,15 @@ def replay(
     given = [name for name, value in options.items() if value is not None]
     if given:
         raise GratisError(f"a model file states its own options: leave out --{given[0].replace('_', '-')}")
-    found, kind = audited_model(Path(target), n=n, pairs=pairs, seed=seed)
-    name = f"{Path(target).name} ({kind}): certificate valid; the same options on synthetic rows"
+    model = verified_model(target)
+    found = audit(model, rows=n, pairs=pairs, seed=seed)
+    name = f"{Path(target).name} ({type(model).__name__}): certificate valid; the same options on synthetic rows"
     emit_replay(name, found, as_json=as_json, alarm=ALARM)
+
+
+app.command("membership")(attack.membership)
+app.command("one-run")(attack.one_run)
+app.command("tracing")(attack.tracing)
 
 
 def _audit(
