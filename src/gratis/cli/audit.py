@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from typer.core import TyperGroup
@@ -12,7 +12,21 @@ from typer.core import TyperGroup
 from gratis.cli import attack
 from gratis.cli.output import JSON_OPTION, emit
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gratis.audits.distinguishing import Audit
+    from gratis.audits.estimators import EstimatorAudit
+    from gratis.audits.runs import Trainer
+    from gratis.audits.worst_case import Neighbours
+    from gratis.records.events import Event
+
+    Array = NDArray[np.float64]
+
 __all__ = ["app"]
+
+T = TypeVar("T")
 
 
 class _Targets(TyperGroup):
@@ -75,8 +89,8 @@ def one_pass(
     )  # fmt: skip
     pair = tempting_neighbours(n, step_size=1.0, clip_norm=1.0) if tempting else pushing_neighbours(n, 5)
 
-    def trainer(y: Any) -> Callable[[int], Any]:
-        def train(_: int) -> Any:
+    def trainer(y: Array) -> Trainer:
+        def train(_: int) -> Array:
             run = OnePassTrainer(event, OnePassLoss.SQUARED, n_features=pair.X.shape[1], noise=NoiseSource.secure())
             run.consume(pair.X, y)
             return run.release()
@@ -117,8 +131,8 @@ def full_batch(
         other[0] = np.nan
         pair = Neighbours(pair.X, pair.y, other, pair.direction)
 
-    def trainer(y: Any) -> Callable[[int], Any]:
-        def train(_: int) -> Any:
+    def trainer(y: Array) -> Trainer:
+        def train(_: int) -> Array:
             return descend(
                 pair.X, y, LinearModel(), steps=steps, clip_norm=1.0, learning_rate=1.0, mu=mu, neighbouring=relation,
                 noise=NoiseSource.secure(), average=False,
@@ -251,13 +265,15 @@ app.command("tracing")(attack.tracing)
 
 
 def _audit(
-    name: str, trainer: Callable[[Any], Callable[[int], Any]], pair: Any, event: Any, runs: int, delta: float,
-    confidence: float, workers: int, picture: Path | None, as_json: bool, facts: dict[str, Any] | None = None,
+    name: str, trainer: Callable[[Array], Trainer], pair: Neighbours | EstimatorAudit, event: Event, runs: int,
+    delta: float, confidence: float, workers: int, picture: Path | None, as_json: bool,
+    facts: Mapping[str, object] | None = None,
 ) -> None:  # fmt: skip
     from gratis.audits.distinguishing import audit_trainer
     from gratis.audits.worst_case import Neighbours
+    from gratis.records.neighbouring import Neighbouring
 
-    def progress(portions: Iterable[Any]) -> Iterable[Any]:
+    def progress(portions: Iterable[T]) -> Iterable[T]:
         import sys
 
         if as_json or not sys.stderr.isatty():
@@ -268,13 +284,15 @@ def _audit(
         return track(portions, total=50, description=f"{name}: training", console=Console(stderr=True), transient=True)
 
     worst = isinstance(pair, Neighbours)  # else an exchanged record, whatever the relation is
+    direction = pair.direction if isinstance(pair, Neighbours) else None
     audit = audit_trainer(
-        trainer(pair.other_y), trainer(pair.y), event, runs=runs, direction=pair.direction if worst else None,
+        trainer(pair.other_y), trainer(pair.y), event, runs=runs, direction=direction,
         exchanged=not worst, delta=delta, confidence=confidence, workers=workers, progress=progress,
     )  # fmt: skip
     if picture is not None:
         draw_roc(audit, picture)
-    twice = "" if worst or event.neighbouring.sensitivity_factor == 2 else " (an exchanged record counts as two)"
+    once = worst or event.neighbouring is Neighbouring.REPLACE_ONE
+    twice = "" if once else " (an exchanged record counts as two)"
     text = (
         f"{name}, {event.neighbouring}{twice}: {audit.verdict}\n"
         f"audited over proved epsilon: {audit.tightness:.0%} assuming nothing; if outputs are normal, mu ≥ "
@@ -286,7 +304,7 @@ def _audit(
         raise typer.Exit(ALARM)
 
 
-def draw_roc(audit: Any, path: Path) -> None:
+def draw_roc(audit: Audit, path: Path) -> None:
     """Draw the attack's ROC and the curve that no attack may cross."""
     import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg

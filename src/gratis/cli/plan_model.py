@@ -105,7 +105,7 @@ def plan_command(model: str) -> Callable[..., None]:
     return command
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.5g}"
     if isinstance(value, (list, tuple)):

@@ -24,6 +24,8 @@ from gratis.rows.streaming import RowStream
 
 __all__ = ["PrivateLinearModel"]
 
+Array = NDArray[Any]
+
 
 def _is_one_pass(estimator: Any) -> bool:
     return bool(estimator.algorithm == "one-pass")
@@ -110,11 +112,11 @@ class PrivateLinearModel(PrivateFit):
         self._publish_coefficients(*released.fit.original_units())
 
     @abstractmethod
-    def _declared_classes(self) -> NDArray[Any] | None:
+    def _declared_classes(self) -> Array | None:
         """The classes that a pass must know before it sees them; None for a regression."""
 
     @abstractmethod
-    def _encoded(self, target: NDArray[Any]) -> NDArray[np.float64]:
+    def _encoded(self, target: Array) -> NDArray[np.float64]:
         """Targets as the trainer reads them."""
 
     @abstractmethod
@@ -131,11 +133,11 @@ class PrivateLinearModel(PrivateFit):
 class _Encoded:
     """A stream whose targets are mapped as the trainer reads them."""
 
-    def __init__(self, stream: RowStream, encode: Callable[[NDArray[Any]], NDArray[np.float64]]) -> None:
+    def __init__(self, stream: RowStream, encode: Callable[[Array], NDArray[np.float64]]) -> None:
         self._stream, self._encode = stream, encode
         self.n_rows, self.n_features = stream.n_rows, stream.n_features
 
-    def batches(self) -> Iterator[tuple[NDArray[Any], NDArray[np.float64]]]:
+    def batches(self) -> Iterator[tuple[Array, NDArray[np.float64]]]:
         """Yield (X, encoded y)."""
         return ((X, self._encode(y)) for X, y in self._stream.batches())
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from gratis.records.errors import LedgerError
-from gratis.records.record import JsonObject
+from gratis.records.record import JsonObject, read_as
 from gratis.records.strict_json import parse_json
 
 __all__ = ["GENESIS", "Entry", "canonical_json", "read_chain", "sha256_hex"]
 
 GENESIS = "0" * 64
-_FIELDS = {"sequence", "previous", "kind", "time", "payload"}
+_FIELDS = {"sequence": int, "previous": str, "kind": str, "time": str, "payload": dict[str, object]}
 
 
 def sha256_hex(text: str) -> str:
@@ -70,9 +70,10 @@ class Entry:
     @classmethod
     def _parse(cls, text: str, digest: str) -> Entry:
         fields = parse_json(text, "an entry")
-        if not isinstance(fields, dict) or set(fields) != _FIELDS or not isinstance(fields["payload"], dict):
+        if not isinstance(fields, dict) or set(fields) != set(_FIELDS):
             raise ValueError("not an entry")
-        return cls(**fields, text=text, hash=digest)
+        read = {name: read_as(kind, fields[name], name) for name, kind in _FIELDS.items()}
+        return cls(**read, text=text, hash=digest)
 
 
 def read_chain(rows: Iterable[tuple[object, object, object]]) -> tuple[Entry, ...]:

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from gratis.ledger.accounts import Account, Reservation, Status, add_up, reservation
 from gratis.ledger.chain import Entry
@@ -96,7 +97,7 @@ class Ledger:
         return cls.open(place)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Ledger:
+    def open(cls, path: str | os.PathLike[str]) -> Self:
         """Open an existing ledger; a missing, foreign or damaged file is a LedgerError."""
         ledger = cls(path)
         ledger._read()

@@ -20,6 +20,8 @@ from gratis.records.neighbouring import Neighbouring
 
 __all__ = ["Descent", "GeneralisedLinearModel", "descend", "descend_many", "descent_event"]
 
+Array = NDArray[Any]
+
 
 class GeneralisedLinearModel(Protocol):
     """What the trainer needs of a model with canonical link."""
@@ -31,7 +33,7 @@ class GeneralisedLinearModel(Protocol):
     def targets(self, y: ArrayLike) -> NDArray[np.float64]:
         """Return targets of shape (n, 1, outputs)."""
 
-    def mean(self, scores: NDArray[Any]) -> NDArray[Any]:
+    def mean(self, scores: Array) -> Array:
         """Map scores to means; the gradient factor of a record is mean − target."""
 
 
@@ -131,15 +133,15 @@ def descend(
 
 
 def descend_many(
-    X: NDArray[Any],
-    targets: NDArray[Any],
-    mean: Callable[[NDArray[Any]], NDArray[Any]],
+    X: Array,
+    targets: Array,
+    mean: Callable[[Array], Array],
     *,
     steps: int,
-    clip_norms: NDArray[Any],
-    learning_rates: NDArray[Any],
-    add_noise: Callable[[NDArray[Any]], NDArray[Any]],
-) -> tuple[NDArray[Any], NDArray[Any]]:
+    clip_norms: Array,
+    learning_rates: Array,
+    add_noise: Callable[[Array], Array],
+) -> tuple[Array, Array]:
     """Run B descents on the same rows at once; return (mean of the last half, last iterate), each (D, B, k).
 
     Each of the B runs is a release of its own: on private data use `descend`. Twins use this with many settings.
