@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, nct, norm
 
-from gratis.audits.bounds import binomial_lower_bound, normal_shift_lower_bound
+from gratis.audits.bounds import binomial_upper_bound, normal_shift_lower_bound
 from gratis.audits.membership import infer_membership
 from gratis.audits.one_run import (
     audit_one_run,
@@ -169,7 +169,7 @@ def test_tracing_alarms_when_the_noise_is_missing():
 
 
 def test_bounds():
-    assert binomial_lower_bound(0, 10, confidence=0.9) == 0.0
+    assert binomial_upper_bound(10, 10, confidence=0.9) == 1.0
     rng = np.random.default_rng(0)
     first, second = rng.standard_normal(50), 0.7 + rng.standard_normal(50)
     estimate, low = normal_shift_lower_bound(first, second, 0.95)

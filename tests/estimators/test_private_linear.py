@@ -281,7 +281,7 @@ def test_wide_tables_are_trained_without_second_moments(n_classes):
     else:
         model, y = DPLogisticRegression(classes=[0, 1, 2], **private), np.digitize(factor[:, 0], [-0.5, 0.5])
     model.fit(X, y)
-    assert "second moments" not in model.plan_.settings["stages"]
+    assert "second moments" not in model.plan_.settings.stages
     assert model.plan_.schedule.startswith("plain")
     assert model.prediction_.source.startswith("twins of assumed spectra")
     assert model.score(X, y) > 0.6, "one direction explains the table: dimension does no harm"

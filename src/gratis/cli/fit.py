@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from gratis.cli.fit_progress import FitProgress
 from gratis.cli.output import JSON_OPTION, emit, messages, table
 from gratis.records.errors import GratisError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gratis.estimators.model_choice import ModelChoice
+    from gratis.estimators.model_folder import ModelFolder
+    from gratis.estimators.private_fit import PrivateFit
+    from gratis.estimators.settlement import LateLedger
+    from gratis.estimators.table_fit import TableJob
+    from gratis.records.certificates import Certificate
+    from gratis.records.record import JsonObject
 
 __all__ = ["fit"]
 
@@ -137,7 +148,7 @@ def _listed(text: str | None) -> list[str] | None:
     return [part.strip() for part in text.split(",") if part.strip()] if text is not None else None
 
 
-def _plan(job: Any) -> dict[str, Any]:
+def _plan(job: TableJob) -> dict[str, Any]:
     predicted, words = job.prediction, job.words()
     if predicted is not None:
         measure = {"r_squared": "R²", "accuracy": "accuracy"}[predicted.quantity]
@@ -156,7 +167,7 @@ def _plan(job: Any) -> dict[str, Any]:
     }
 
 
-def _candidates(choice: Any) -> str:
+def _candidates(choice: ModelChoice) -> str:
     rows = [
         [name, *(f"{found.details['by_truth'][truth]:.3f}" for truth in ("straight", "curved"))]
         for name, found in choice.predictions.items()
@@ -164,7 +175,7 @@ def _candidates(choice: Any) -> str:
     return table(["model", "straight truth", "curved truth"], rows)
 
 
-def _open_ledger(ledger: Path | None, budget: str | None, console: Any) -> Any:
+def _open_ledger(ledger: Path | None, budget: str | None, console: Console) -> LateLedger | None:
     from gratis.estimators.settlement import LateLedger
 
     if (ledger is None) != (budget is None):
@@ -183,11 +194,11 @@ def _open_ledger(ledger: Path | None, budget: str | None, console: Any) -> Any:
     return opened
 
 
-def _curve(job: Any) -> list[dict[str, float]]:
+def _curve(job: TableJob) -> list[dict[str, float]]:
     from gratis.estimators.model_choice import predict_quality
     from gratis.records.budget import Budget
 
-    if job.prediction is None:
+    if job.prediction is None or job.budget.epsilon is None:
         return []
     points = []
     rows, columns = job.training.n_rows, len(job.schema.names)
@@ -199,7 +210,7 @@ def _curve(job: Any) -> list[dict[str, float]]:
     return points
 
 
-def _audit(job: Any, estimator: Any) -> dict[str, Any]:
+def _audit(job: TableJob, estimator: PrivateFit) -> JsonObject:
     """A short replay audit of the same options on synthetic rows. The model is saved already."""
     from gratis.audits.trainings import replay_audit
 
@@ -211,13 +222,13 @@ def _audit(job: Any, estimator: Any) -> dict[str, Any]:
     }
 
 
-def _write_report(path: Path, estimator: Any, context: dict[str, Any]) -> None:
+def _write_report(path: Path, estimator: PrivateFit, context: dict[str, Any]) -> None:
     from gratis.cli.model_report import report_content, write_report
 
     write_report(report_content(estimator, context), path)
 
 
-def _last_words(folder: Any, certificate: Any, context: dict[str, Any], problems: list[str]) -> str:
+def _last_words(folder: ModelFolder, certificate: Certificate, context: dict[str, Any], problems: list[str]) -> str:
     guarantee = certificate.guarantee
     if problems:
         return f"the certificate DOES NOT verify: {problems[0]}"

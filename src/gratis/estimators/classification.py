@@ -16,6 +16,8 @@ from gratis.records.errors import GratisError
 
 __all__ = ["PrivateClassifier", "encoded"]
 
+Array = NDArray[Any]
+
 
 class PrivateClassifier(ClassifierMixin):
     """Mixin: the classes are public, given by the caller or assumed so (and then the certificate says it)."""
@@ -25,7 +27,7 @@ class PrivateClassifier(ClassifierMixin):
 
     def _read(
         self, X: ArrayLike, y: ArrayLike
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[Any] | None, tuple[str, ...]]:
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], Array | None, tuple[str, ...]]:
         rows, labels = self._validated(X, y, numeric=False)
         classes, assumed = self._read_classes(labels)
         rows, position = self._contributing(rows, encoded(labels, classes))
@@ -38,7 +40,7 @@ class PrivateClassifier(ClassifierMixin):
     def _class_scores(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return scores (n, classes), or log-odds (n, 1) of the second of two classes."""
 
-    def _read_classes(self, labels: NDArray[Any] | None) -> tuple[NDArray[Any], tuple[str, ...]]:
+    def _read_classes(self, labels: Array | None) -> tuple[Array, tuple[str, ...]]:
         """Return the classes and what has to be assumed about them; refuse fewer than two.
 
         Declared classes need no look at the labels: scikit-learn's checks of them would raise or warn because of one.
@@ -68,7 +70,7 @@ class PrivateClassifier(ClassifierMixin):
             scores = np.column_stack([np.zeros_like(scores), scores])
         return SoftmaxModel(scores.shape[1]).mean(scores)
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
+    def predict(self, X: ArrayLike) -> Array:
         """Return the most probable class."""
         scores = self.decision_function(X)
         index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
@@ -81,7 +83,7 @@ class PrivateClassifier(ClassifierMixin):
         return tags
 
 
-def _sorted(labels: NDArray[Any], *, occurring: bool = False) -> NDArray[Any]:
+def _sorted(labels: Array, *, occurring: bool = False) -> Array:
     """The different classes in order; where nobody declared them, those that occur (that answer is not private)."""
     try:
         if occurring:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PrivateLinearModel"]
 
+Array = NDArray[Any]
+
 
 def _is_one_pass(estimator: Any) -> bool:
     return bool(estimator.algorithm == "one-pass")

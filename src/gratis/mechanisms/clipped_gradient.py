@@ -16,24 +16,26 @@ from gratis.records.errors import GratisError
 
 __all__ = ["TINY_SQUARE", "clipped_gradient_sum", "row_norms", "sanitised", "usable_rows"]
 
+Array = NDArray[Any]
+
 # Added under every root: squares that underflow lose less than this, so a computed norm is never too small.
 TINY_SQUARE = 1e-280
 
-Mean = Callable[[NDArray[Any]], NDArray[Any]]
+Mean = Callable[[Array], Array]
 
 
-def usable_rows(X: NDArray[Any]) -> NDArray[np.bool_]:
+def usable_rows(X: Array) -> NDArray[np.bool_]:
     """Say which rows hold finite numbers only; the others contribute nothing to any release."""
     return np.asarray(np.isfinite(X).all(axis=1))
 
 
-def sanitised(X: NDArray[Any], usable: NDArray[np.bool_] | None = None) -> NDArray[Any]:
+def sanitised(X: Array, usable: NDArray[np.bool_] | None = None) -> Array:
     """Return X with the unusable rows set to zero; a zero row has a zero gradient whatever its factor is."""
     usable = usable_rows(X) if usable is None else usable
     return X if usable.all() else np.where(usable[:, None], X, 0)
 
 
-def row_norms(X: NDArray[Any]) -> NDArray[Any]:
+def row_norms(X: Array) -> Array:
     """Return ‖xᵢ‖, rounded so that underflow cannot make it too small; overflow gives ∞ and hence weight 0."""
     with np.errstate(over="ignore", under="ignore"):
         return np.asarray(np.sqrt(np.einsum("ij,ij->i", X, X) + TINY_SQUARE), dtype=X.dtype)

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gratis.records.certificates import Randomness
 from gratis.records.checks import check_count, check_non_negative
 from gratis.records.errors import GratisError
 
@@ -114,7 +115,7 @@ class NoiseSource:
         if os.getpid() != self._pid:
             raise GratisError("a noise source must not be used in a forked process: its noise would repeat")
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Randomness:
         """Return what the certificate says about randomness."""
         return {
             "generator": "ChaCha20 (randomgen)",

@@ -14,6 +14,7 @@ from gratis.records.budget import Budget
 from gratis.records.facts import Facts
 from gratis.records.plans import Plan
 from gratis.records.predictions import Prediction
+from gratis.records.settings import AdditiveSettings
 
 __all__ = ["Additive", "AdditiveRelease"]
 
@@ -69,12 +70,12 @@ def _plan(stages: AdditivePlan, budget: Budget) -> Plan:
     return Plan(
         algorithm="additive",
         schedule="posterior mean of all released gradients",
-        settings={
-            "cosines": stages.n_cosines,
-            "steps": len(stages.main.events) + (0 if stages.joint is None else len(stages.joint.events)),
-            "most_pairs": most,
-            "stages": list(dict.fromkeys((leaf.label or leaf.kind).split(":")[0] for leaf in stages.event.leaves())),
-        },
+        settings=AdditiveSettings(
+            cosines=stages.n_cosines,
+            steps=len(stages.main.events) + (0 if stages.joint is None else len(stages.joint.events)),
+            most_pairs=most,
+            stages=tuple(dict.fromkeys((leaf.label or leaf.kind).split(":")[0] for leaf in stages.event.leaves())),
+        ),
         budget=budget,
         event=stages.event,
         prediction=_forecast(stages, budget),

@@ -22,7 +22,7 @@ from gratis.records.facts import Facts
 from gratis.records.neighbouring import Neighbouring
 from gratis.records.plans import Plan
 from gratis.records.predictions import Prediction
-from gratis.records.settings import Descent
+from gratis.records.settings import Descent, StagedSettings
 from gratis.stages.released_linear import ReleasedLinear
 from gratis.stages.staged import DescentSettings, StagedFit, StagedPlan, check_memory, fit_stages, plan_stages
 
@@ -167,13 +167,11 @@ def _staged_plan(stages: StagedPlan, budget: Budget, n_classes: int | None, desc
     """The plan as it is known before the data is touched: the spectrum is still assumed to be flat."""
     shares = {leaf.label or leaf.kind: leaf.kind for leaf in stages.event.leaves()}
     if stages.second_moments is not None:
-        released = {"second_moments_mu": stages.second_moments_mu}
         schedule, chosen = "preconditioned", "chosen by a twin of the privately released spectrum"
         source = "twin of a flat spectrum (before the data is touched)"
         stage = "location and scale, second moments and descent share the budget"
         basis, family = "the basis of the released second moments", "the released spectrum"
     else:
-        released = {}
         schedule, chosen = "plain", "chosen by twins of assumed spectra"
         source = "twins of assumed spectra (before the data is touched)"
         stage = "second moments of so many columns would tell less than they cost; the others share the budget"
@@ -188,14 +186,14 @@ def _staged_plan(stages: StagedPlan, budget: Budget, n_classes: int | None, desc
     return Plan(
         algorithm="full-batch",
         schedule=f"{schedule}, mean of the last half",
-        settings={
-            "steps": stages.steps,
-            "stages": list(shares),
-            "descent_mu": stages.descent_mu,
-            **released,
-            "clip_and_rate": "given" if fixed else chosen,
-            **{name: value for name, value in descent.to_json().items() if name != "steps"},
-        },
+        settings=StagedSettings(
+            steps=stages.steps,
+            stages=tuple(shares),
+            descent_mu=stages.descent_mu,
+            second_moments_mu=None if stages.second_moments is None else stages.second_moments_mu,
+            clip_and_rate="given" if fixed else chosen,
+            given=descent if descent.given else None,
+        ),
         budget=budget,
         event=stages.event,
         prediction=_prediction(_assumed_twin(stages, n_classes), n_classes, source),

@@ -21,6 +21,8 @@ from gratis.records.neighbouring import Neighbouring
 
 __all__ = ["Descent", "GeneralisedLinearModel", "descend", "descend_many", "descent_event"]
 
+Array = NDArray[Any]
+
 
 class GeneralisedLinearModel(Protocol):
     """What the trainer needs of a model with canonical link."""
@@ -32,7 +34,7 @@ class GeneralisedLinearModel(Protocol):
     def targets(self, y: ArrayLike) -> NDArray[np.float64]:
         """Return targets of shape (n, 1, outputs)."""
 
-    def mean(self, scores: NDArray[Any]) -> NDArray[Any]:
+    def mean(self, scores: Array) -> Array:
         """Map scores to means; the gradient factor of a record is mean − target."""
 
 

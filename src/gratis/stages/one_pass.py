@@ -27,6 +27,8 @@ from gratis.stages import one_pass_kernels
 
 __all__ = ["OnePassLoss", "OnePassTrainer", "OnePasses", "Rows", "train_one_pass"]
 
+Array = NDArray[Any]
+
 _BYTES_AT_ONCE = 2**22
 _NORMALS_AT_ONCE = 2**16
 
@@ -54,7 +56,7 @@ class Rows(Protocol):
     def n_features(self) -> int:
         """Number of columns of X."""
 
-    def batches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    def batches(self) -> Iterator[tuple[Array, Array]]:
         """Yield (X, y) batches."""
 
 
@@ -158,7 +160,7 @@ class OnePassTrainer:
             array.fill(0.0)
         return parameters
 
-    def _advance(self, X: NDArray[Any], y: NDArray[Any]) -> None:
+    def _advance(self, X: Array, y: Array) -> None:
         labels = np.ascontiguousarray(y, dtype=np.float64)
         batch = self.event.batch_size
         first = self._done // batch
@@ -182,7 +184,7 @@ class OnePassTrainer:
             self._normals = self._noise.normal(1.0, (count, self._theta.size))
             self._noisy_left -= count
 
-    def _checked(self, X: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _checked(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
         rows, labels = np.asarray(X), np.asarray(y)
         if rows.ndim != 2 or rows.shape[1] != self.n_features:
             raise GratisError(f"X must have the shape (rows, {self.n_features}), got {rows.shape}")
@@ -294,6 +296,6 @@ def _declared_rows(event: OnePassIteration, n_rows: int | None) -> int:
     return rows
 
 
-def _compact(X: NDArray[Any]) -> NDArray[Any]:
+def _compact(X: Array) -> Array:
     """Return a row-major float32 or float64 view, or a copy of these few rows."""
     return np.ascontiguousarray(X, dtype=X.dtype if X.dtype in (np.float32, np.float64) else np.float64)
