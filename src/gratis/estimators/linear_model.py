@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gratis.estimators.pass_in_progress import PassInProgress
 from gratis.estimators.private_fit import PrivateFit, refuse_text
+from gratis.recipes.logistic import StagedLogistic
 from gratis.recipes.one_pass import OnePassLinear
 from gratis.recipes.recipe import Recipe
 from gratis.recipes.staged_linear import LinearRelease, StagedLinear
@@ -41,7 +42,8 @@ class PrivateLinearModel(PrivateFit):
             return self._pass(facts)
         if self.schedule != "free":
             raise GratisError("a schedule is for algorithm='one-pass'")
-        return StagedLinear(facts, self._budget(), self._reading(facts), self._descent())
+        staged = StagedLinear if facts.classes is None else StagedLogistic
+        return staged(facts, self._budget(), self._reading(facts), self._descent())
 
     def _pass(self, facts: Facts) -> OnePassLinear:
         self._descent().refuse("one pass", *self._descent().given)

@@ -31,11 +31,13 @@ from gratis.stages.released_linear import ReleasedLinear
 
 __all__ = [
     "DescentSettings",
+    "ReleasedBasis",
     "StagedFit",
     "StagedPlan",
     "check_memory",
     "fit_stages",
     "plan_stages",
+    "release_basis",
     "second_moments_pay",
 ]
 
@@ -44,6 +46,8 @@ _TARGET_SHARE = 0.35  # of what standardisation gets
 _SCARCE, _SCARCE_SHARES, _SCARCE_TARGET_SHARE = 0.02, (0.60, 0.10, 0.30), 0.70
 _SHARES = (0.33, 0.17, 0.50)  # of μ²: standardisation, second moments, descent
 _POOLED_SHARES = (0.20, 0.18, 0.62)  # columns cannot be told apart, so less is spent on asking
+# Classes: flat around it on validation rows of six tables (docs/results/classifiers.md).
+_CLASS_SHARES = (0.22, 0.11, 0.67)
 
 
 # Chosen on synthetic problems and validation rows of mfeat_factors (benchmarks/wide_tables.py; docs/results/wide.md):
@@ -169,9 +173,9 @@ def plan_stages(
         features_mu = mu_scale * math.sqrt(1 - target_share)
         return plan_standardisation(n, columns, mu=features_mu, neighbouring=neighbouring) if standardise else None
 
-    mus = split(_SCARCE_SHARES if scarce else _SHARES)
+    mus = split(_SCARCE_SHARES if scarce else _SHARES if regression else _CLASS_SHARES)
     features = features_plan(mus[0])
-    if features is not None and features.pooled and not scarce:
+    if regression and features is not None and features.pooled and not scarce:
         mus = split(_POOLED_SHARES)
         features = features_plan(mus[0])
     target = None
@@ -239,6 +243,51 @@ def fit_stages(
     impute : bool
         Put the centre of its column where an entry of X is not finite, instead of leaving the row out.
     """
+    basis = release_basis(X, y, plan, noise=noise, features=features, target=target, impute=impute)
+    settings = choose(basis.moved.spectrum, plan)
+    run = descend(
+        basis.rows,
+        basis.answers,
+        model,
+        steps=plan.steps,
+        clip_norm=settings.clip_norm(basis.moved.effective_dimension),
+        learning_rate=settings.learning_rate,
+        mu=plan.descent_mu,
+        neighbouring=plan.neighbouring,
+        noise=noise,
+    )
+    return StagedFit(
+        parameters=basis.moved.restore(run.parameters),
+        features=basis.features,
+        target=basis.target,
+        spectrum=basis.moved.spectrum,
+        settings=settings,
+        event=plan.event,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedBasis:
+    """What the stages before the descent released, and the private `rows` and `answers` in those coordinates."""
+
+    features: Standardiser
+    target: Standardiser
+    moved: Preconditioner
+    rows: NDArray[np.float64]
+    answers: NDArray[np.float64]
+
+
+def release_basis(
+    X: NDArray[np.float64],
+    y: ArrayLike,
+    plan: StagedPlan,
+    *,
+    noise: NoiseSource,
+    features: Standardiser | None = None,
+    target: Standardiser | None = None,
+    impute: bool = False,
+) -> ReleasedBasis:
+    """Run the stages of `plan` before its descent: location and scale, then second moments. See `fit_stages`."""
     rows, answers = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64).reshape(-1, 1)
     if rows.shape != (plan.n_records, plan.n_columns) or len(answers) != len(rows):
         raise GratisError("X and y must have the rows and columns that the plan was made for")
@@ -259,24 +308,4 @@ def fit_stages(
         moved, _ = release_second_moments(Z, mu=plan.second_moments_mu, neighbouring=plan.neighbouring, noise=noise)
     else:
         moved = Preconditioner.identity(plan.n_columns + 1)
-    settings = choose(moved.spectrum, plan)
-    Z = moved.transform(Z)
-    run = descend(
-        Z,
-        t,
-        model,
-        steps=plan.steps,
-        clip_norm=settings.clip_norm(moved.effective_dimension),
-        learning_rate=settings.learning_rate,
-        mu=plan.descent_mu,
-        neighbouring=plan.neighbouring,
-        noise=noise,
-    )
-    return StagedFit(
-        parameters=moved.restore(run.parameters),
-        features=features,
-        target=target,
-        spectrum=moved.spectrum,
-        settings=settings,
-        event=plan.event,
-    )
+    return ReleasedBasis(features, target, moved, moved.transform(Z), t)
