@@ -79,7 +79,7 @@ def one_run(
     seed: int = _SEED,
     as_json: bool = JSON_OPTION,
 ) -> None:
-    """One training with a thousand canaries, whose coins are guessed (Steinke, Nasr and Jagielski 2023)."""
+    """One training with a thousand canaries, whose coins are guessed (Steinke, Nasr & Jagielski 2023)."""
     import numpy as np
 
     from gratis.audits.canaries import canaries

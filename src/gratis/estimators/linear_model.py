@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gratis.estimators.labels import encoded
 from gratis.estimators.private_fit import PrivateFit, refuse_text
+from gratis.recipes.logistic import StagedLogistic
 from gratis.recipes.recipe import Recipe
 from gratis.recipes.staged_linear import LinearRelease, StagedLinear
 from gratis.records.checks import check_count
@@ -44,7 +45,8 @@ class PrivateLinearModel(PrivateFit):
             return self._pass(facts)
         if self.schedule != "free":
             raise GratisError("a schedule is for algorithm='one-pass'")
-        return StagedLinear(facts, self._budget(), self._reading(facts), self._descent())
+        staged = StagedLinear if facts.classes is None else StagedLogistic
+        return staged(facts, self._budget(), self._reading(facts), self._descent())
 
     def _pass(self, facts: Facts) -> OnePassLinear:
         from gratis.recipes.one_pass import OnePassLinear  # compiled kernels: half a second, for those who need them

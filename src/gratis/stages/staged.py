@@ -32,11 +32,13 @@ from gratis.stages.released_linear import ReleasedLinear
 
 __all__ = [
     "DescentSettings",
+    "ReleasedBasis",
     "StagedFit",
     "StagedPlan",
     "check_memory",
     "fit_stages",
     "plan_stages",
+    "release_basis",
     "second_moments_pay",
 ]
 
@@ -45,6 +47,8 @@ _TARGET_SHARE = 0.35  # of what standardisation gets
 _SCARCE, _SCARCE_SHARES, _SCARCE_TARGET_SHARE = 0.02, (0.60, 0.10, 0.30), 0.70
 _SHARES = (0.33, 0.17, 0.50)  # of μ²: standardisation, second moments, descent
 _POOLED_SHARES = (0.20, 0.18, 0.62)  # columns cannot be told apart, so less is spent on asking
+# Classes: flat around it on validation rows of six tables (docs/results/classifiers.md).
+_CLASS_SHARES = (0.22, 0.11, 0.67)
 
 
 # Chosen on synthetic problems and validation rows of mfeat_factors (benchmarks/wide_tables.py; docs/results/wide.md):
@@ -170,9 +174,9 @@ def plan_stages(
         features_mu = mu_scale * math.sqrt(1 - target_share)
         return plan_standardisation(n, columns, mu=features_mu, neighbouring=neighbouring) if standardise else None
 
-    mus = split(_SCARCE_SHARES if scarce else _SHARES)
+    mus = split(_SCARCE_SHARES if scarce else _SHARES if regression else _CLASS_SHARES)
     features = features_plan(mus[0])
-    if features is not None and features.pooled and not scarce:
+    if regression and features is not None and features.pooled and not scarce:
         mus = split(_POOLED_SHARES)
         features = features_plan(mus[0])
     target = None
@@ -239,6 +243,48 @@ def fit_stages(
     impute : bool
         Put the centre of its column where an entry of X is not finite, instead of leaving the row out.
     """
+    basis = release_basis(rows, plan, noise=noise, features=features, target=target, impute=impute)
+    settings = choose(basis.moved.spectrum, plan)
+    run = descend(
+        basis.rows,
+        model,
+        steps=plan.steps,
+        clip_norm=settings.clip_norm(basis.moved.effective_dimension),
+        learning_rate=settings.learning_rate,
+        mu=plan.descent_mu,
+        neighbouring=plan.neighbouring,
+        noise=noise,
+    )
+    return StagedFit(
+        parameters=basis.moved.restore(run.parameters),
+        features=basis.features,
+        target=basis.target,
+        spectrum=basis.moved.spectrum,
+        settings=settings,
+        event=plan.event,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedBasis:
+    """What the stages before the descent released, and the private rows (Z, t) in those coordinates."""
+
+    features: Standardiser
+    target: Standardiser
+    moved: Preconditioner
+    rows: Rows
+
+
+def release_basis(
+    rows: Rows,
+    plan: StagedPlan,
+    *,
+    noise: NoiseSource,
+    features: Standardiser | None = None,
+    target: Standardiser | None = None,
+    impute: bool = False,
+) -> ReleasedBasis:
+    """Run the stages of `plan` before its descent: location and scale, then second moments. See `fit_stages`."""
     if (rows.n_rows, rows.n_features) != (plan.n_records, plan.n_columns):
         raise GratisError("X and y must have the rows and columns that the plan was made for")
     if plan.features is not None:
@@ -257,25 +303,8 @@ def fit_stages(
         )
     else:
         moved = Preconditioner.identity(plan.n_columns + 1)
-    settings = choose(moved.spectrum, plan)
-    run = descend(
-        standardised.mapped(lambda Z, t: (moved.transform(Z), t)),
-        model,
-        steps=plan.steps,
-        clip_norm=settings.clip_norm(moved.effective_dimension),
-        learning_rate=settings.learning_rate,
-        mu=plan.descent_mu,
-        neighbouring=plan.neighbouring,
-        noise=noise,
-    )
-    return StagedFit(
-        parameters=moved.restore(run.parameters),
-        features=read.features,
-        target=read.target,
-        spectrum=moved.spectrum,
-        settings=settings,
-        event=plan.event,
-    )
+    moved_rows = standardised.mapped(lambda Z, t: (moved.transform(Z), t))
+    return ReleasedBasis(read.features, read.target, moved, moved_rows)
 
 
 @dataclass(frozen=True, slots=True)
