@@ -20,6 +20,7 @@ RELATIONS = list(Neighbouring)
 @dataclass(frozen=True)
 class Fixed:
     learning_rate: float = 0.4
+    null_energy: float = 0.0
 
     def clip_norm(self, effective_dimension):
         return math.sqrt(effective_dimension)
@@ -53,7 +54,7 @@ def test_the_stages_spend_mu_and_no_more(relation, shape, options):
 
 def test_the_event_is_known_before_the_data_and_does_not_depend_on_it():
     plan = plan_stages(400, 3, mu=0.5, neighbouring=Neighbouring.REPLACE_ONE)
-    assert labels(plan) == {"features", "target", "second moments", "descent"}
+    assert labels(plan) == {"features", "target", "second moments", "descent", "level of the predictions"}
     rng = np.random.default_rng(0)
     for X in (rng.standard_normal((400, 3)), np.full((400, 3), np.nan)):
         assert fit(X, X[:, 0], plan).event == plan.event
@@ -112,8 +113,8 @@ def labels(plan):
 def test_second_moments_are_left_out_where_they_say_nothing(relation):
     """The rule is κd > 1.5·nμ, from public facts alone; what is left out is not paid for."""
     narrow, wide = (plan_stages(2000, d, mu=0.3, neighbouring=relation) for d in (250, 20_000))
-    assert labels(narrow) == {"features", "target", "second moments", "descent"}
-    assert labels(wide) == {"features", "target", "descent"}
+    assert labels(narrow) == {"features", "target", "second moments", "descent", "level of the predictions"}
+    assert labels(wide) == {"features", "target", "descent", "level of the predictions"}
     assert wide.second_moments_mu == 0
     assert spent(wide) == pytest.approx(0.3, rel=1e-9)
     edge = round(1.5 * 2000 * 0.3 / relation.sensitivity_factor)

@@ -45,6 +45,7 @@ class _Fixed:
 
     norm: float
     learning_rate: float
+    null_energy: float = 0.0
 
     def clip_norm(self, effective_dimension: float) -> float:
         """C, whatever the dimension."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,7 @@ REGRESSION_MEMBERS = (
     Member(0.1, 0.9),
     *(Member(r, 1 - r, a) for r in (0.3, 0.6, 0.9) for a in _ALIGNMENTS),
 )
+_NOTHING = Member(0.0, 1.0)  # how far noise alone would take the settings: a fit that went no further says nothing
 # For classes the signal variance is that of the scores: from barely separable to almost separable.
 CLASSIFICATION_MEMBERS = tuple(Member(s, 0.0, 0.5) for s in (1.0, 4.0, 16.0))
 _CLIPS = (0.15, 0.3, 0.6, 1.2, 2.4)
@@ -94,6 +95,7 @@ class TwinChoice:
     `clip` is c with C = c√d_eff; `travel` is τ with η = τ/(cT); `risks` holds the risk of these settings for each
     member: excess risk E(xᵀθ − xᵀθ*)² in units of the target variance, or excess cross-entropy for classes.
     `null_risks` is what predicting the mean costs. `regret` is the worst loss to the best settings of a member.
+    `null_energy` is the variance of predictions where nothing can be learnt (0 if it was not asked for).
     """
 
     clip: float
@@ -103,6 +105,7 @@ class TwinChoice:
     null_risks: tuple[float, ...]
     regret: float
     members: tuple[Member, ...]
+    null_energy: float = 0.0
 
     def clip_norm(self, effective_dimension: float) -> float:
         """C = c√d_eff."""
@@ -165,9 +168,15 @@ def twin_settings(
     # One draw is a noisy judge where rows are few; several are cheap there.
     draws = 1 if classes else int(np.clip(_ROWS_AT_LEAST // size.n_records, 1, _MOST_DRAWS))
     weights = _alignment_weights(size.spectrum)
-    judged = [_risks(size, weights, neighbouring, steps, grid, members, n_classes, rng) for _ in range(draws)]
+    asked = members if classes else (*members, _NOTHING)
+    judged = [_risks(size, weights, neighbouring, steps, grid, asked, n_classes, rng) for _ in range(draws)]
     risk, null = (np.mean(parts, axis=0) for parts in zip(*judged, strict=True))
-    return _least_regret(risk, null, clips, travels, steps, members)
+    count = len(members)
+    chosen = _least_regret(risk[:, :count], null[:count], clips, travels, steps, members)
+    if classes:
+        return chosen
+    setting = list(clips).index(chosen.clip) * len(travels) + list(travels).index(chosen.travel)
+    return replace(chosen, null_energy=float(risk[setting, count]))
 
 
 def plain_settings(

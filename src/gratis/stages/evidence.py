@@ -1,0 +1,90 @@
+"""A floor under small fits: what noise could have made is taken back to the released mean, and the level set last."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.second_moments import Preconditioner
+from gratis.numerics.rounding import rounding_inflation
+from gratis.records.events import GaussianRelease
+from gratis.records.neighbouring import Neighbouring
+
+__all__ = ["kept_by_evidence", "kept_share", "level_event", "release_level"]
+
+Array = NDArray[np.float64]
+
+_NARROWEST, _WORTH = (
+    2.5,
+    0.05,
+)  # of the target's scale: least clip of a residual, and its noise below which more is no gain
+
+
+def kept_share(energy: float, null_energy: float, dimension: float) -> float:
+    """Return the share of a fit that is kept, given its energy and the mean energy of fits to nothing.
+
+    With energy S + E₀ the share S/(S + E₀) loses least (James–Stein). Fits to nothing are chi-squared of about
+    `dimension` freedoms, and what is within a deviation of them is no evidence: there the share falls to 0.
+
+    >>> kept_share(0.1, 0.1, 8), round(kept_share(1.0, 0.1, 8), 2), kept_share(1.0, 0.0, 8)
+    (0.0, 0.88, 1.0)
+    """
+    if null_energy <= 0:
+        return 1.0
+    ratio = null_energy / max(energy, 1e-300)
+    doubt = ratio * (1 + math.sqrt(2 / max(dimension, 1.0)))
+    return max(0.0, 1 - ratio) * max(0.0, 1 - doubt**2)
+
+
+def kept_by_evidence(parameters: Array, moved: Preconditioner, *, null_energy: float, centre_error: float) -> Array:
+    """Return parameters (D, 1), the last of them the intercept, shrunk towards the released mean of the target.
+
+    Slopes by the energy of their predictions under the released second moments; the intercept by how well the mean was
+    known before (`centre_error`) against the noise of one direction of the fit. Post-processing of releases.
+    """
+    if moved.basis is None or null_energy <= 0:
+        return parameters  # no second moments, so no energy; or nobody knows what noise would do
+    slopes = parameters.copy()
+    slopes[-1] = 0.0
+    energy = float(moved.spectrum @ np.square(moved.coordinates(slopes)[:, 0]))
+    kept = slopes * kept_share(energy, null_energy, moved.effective_dimension)
+    known = centre_error**2
+    kept[-1] = parameters[-1] * known / (known + null_energy / moved.effective_dimension)
+    return kept
+
+
+def level_event(n_records: int, *, mu: float, neighbouring: Neighbouring) -> GaussianRelease:
+    """Return the event of releasing the mean of residuals clipped to [−1, 1] at `mu`-GDP: sensitivity κ/n."""
+    kappa = neighbouring.sensitivity_factor
+    sensitivity = kappa * rounding_inflation(n_records, 16, sensitivity=kappa) / n_records
+    return GaussianRelease(
+        sensitivity=sensitivity, noise_std=sensitivity / mu, neighbouring=neighbouring, label="level of the predictions"
+    )
+
+
+def release_level(residuals: Array, event: GaussianRelease, *, centre_error: float, noise: NoiseSource) -> float:
+    """Return by how much predictions are too low on average, in units of the target's scale, shrunk by its noise.
+
+    A clipped descent ends nearer to the median than to the mean, and few records leave its intercept noisy. One number
+    with a clip wide enough for its noise repairs both.
+
+    **Guarantee**: the release is that of `event` if the predictions are functions of earlier releases and of the
+    record's own features: a record adds clip(r/W, ±1)/n, and nothing if its residual is not finite. The clip W and the
+    factor are public.
+
+    Parameters
+    ----------
+    residuals : (n,)
+    centre_error : float
+        Deviation of what the level is expected to be.
+    """
+    width = max(_WORTH / event.noise_std, _NARROWEST)
+    with np.errstate(all="ignore"):
+        clipped = np.clip(residuals / width, -1, 1)
+        total = float(np.where(np.isfinite(residuals), clipped, 0.0).sum())
+    found = width * float(noise.release(np.array([total / len(residuals)]), event.noise_std)[0])
+    known, unknown = centre_error**2, (width * event.noise_std) ** 2
+    return found * known / (known + unknown)
