@@ -1,3 +1,4 @@
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ RELATIONS = list(Neighbouring)
 @dataclass(frozen=True)
 class Fixed:
     learning_rate: float = 0.4
-    null_energy: float = 0.0
+    evidence: tuple = ()
 
     def clip_norm(self, effective_dimension):
         return math.sqrt(effective_dimension)
@@ -213,3 +214,33 @@ def test_shape_must_be_the_planned_one():
     plan = plan_stages(10, 2, mu=1.0, neighbouring=Neighbouring.ZERO_OUT)
     with pytest.raises(GratisError, match="plan was made for"):
         fit(np.ones((9, 2)), np.ones(9), plan)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_shares_move_without_jumps(relation):
+    """From one row to the next no stage's part of the budget changes by more than a little."""
+
+    def parts(n):
+        plan = plan_stages(n, 5, mu=0.25, neighbouring=relation)
+        square = {"descent": plan.descent_mu**2, "moments": plan.second_moments_mu**2}
+        for name in ("features", "target"):
+            square[name] = sum((e.sensitivity / e.noise_std) ** 2 for e in getattr(plan, name).events)
+        square["level"] = (plan.level.sensitivity / plan.level.noise_std) ** 2
+        return np.array(list(square.values())) / 0.25**2
+
+    sizes = range(60, 1400, 7)
+    shares = np.array([parts(n) for n in sizes])
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+    assert np.abs(np.diff(shares, axis=0)).max() < 0.03
+    assert shares[0, -1] > 0.2 > 0.03 > shares[-1, -1], "few records pay for the level, many for the descent"
+
+
+def test_predictions_stay_inside_the_targets_window():
+    rng = np.random.default_rng(9)
+    X = rng.standard_normal((3000, 2))
+    plan = plan_stages(*X.shape, mu=1.0, neighbouring=Neighbouring.ZERO_OUT)
+    found = fit(X, 10 + X[:, 0], plan)
+    far = found.scores(np.array([[1e9, 1e9], [-1e9, -1e9]]))[:, 0]
+    assert (np.abs(far - found.target.centre) <= found.target.window).all()
+    steep = dataclasses.replace(found, parameters=found.parameters * 1e6)
+    assert (np.abs(steep.scores(X)[:, 0] - found.target.centre) <= found.target.window).all()

@@ -27,7 +27,7 @@ RELATIONS = list(Neighbouring)
 @dataclass(frozen=True)
 class Fixed:
     learning_rate: float = 0.3
-    null_energy: float = 0.0
+    evidence: tuple = ()
 
     def clip_norm(self, effective_dimension):
         return 0.5 * math.sqrt(effective_dimension)

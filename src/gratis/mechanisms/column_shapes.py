@@ -1,9 +1,9 @@
 """What noisy histograms of columns say: all of it post-processing of released counts.
 
 Columns that are too noisy to be read alone are read together. Every histogram is taken for a draw from a mixture of
-simple shapes whose weights all columns teach (empirical Bayes by EM), plus a misfit whose size they teach, too. The mean
-of D separate histograms has exactly the noise of a pooled one, so nothing is lost by asking apart; with little noise a
-column's own counts decide, with much noise those of the others, and a single column is a mixture of its own.
+simple shapes whose weights all columns teach (empirical Bayes by EM), plus a misfit whose size they teach too. The mean
+of D separate histograms has exactly the noise of a pooled one, so nothing is lost by asking apart; with little noise
+a column's own counts decide, with much noise those of the others, and a single column is a mixture of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ZOOM_BINS = 24  # half octaves below twice the half-range
 _ROUNDS = 30
 _AT_ONCE = 2**18  # entries of a chunk of columns × shapes
 _USUAL = 5.0  # prior belief that matters where noise is all there is: e-fold in octaves away from 1
-_WIDEST = 10.0
+_WIDEST, _USUAL_WINDOW = 10.0, 4.0  # of the scale: the window at most, and where a column is not known (recipe F)
 _RUNS = (1, 2, 3, 4)
 # Noise deviations: for runs next to what is accepted, for runs anywhere, and anywhere among all octaves, where the
 # noise of one of several hundred runs could widen a column by a factor of a million.
@@ -36,20 +36,26 @@ _LARGE = 0.1  # a share of the values
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """Shares of bins (K, B), where each shape lies (K,), and how usual it is (K,)."""
+    """Shares of bins (K, B), where each shape lies (K,), how usual it is (K,), and its log size (K,)."""
 
     shares: Array
     places: NDArray[np.int64]
     usual: Array
+    sizes: Array
 
 
 @dataclass(frozen=True, slots=True)
 class Denoised:
-    """Histograms with the noise that the shapes leave, and the likeliest place of each."""
+    """Histograms with the noise that the shapes leave; the likeliest place of each, and its expected log size.
+
+    `own` is the part of what is special about a column that is believed.
+    """
 
     counts: Array
     noise_std: float
     place: NDArray[np.int64]
+    size: Array
+    own: float
 
 
 def half_range(counts: Array, noise_std: float, n_records: int, *, tail: float) -> Array:
@@ -105,6 +111,11 @@ def spread(counts: Array, noise_std: float, n_records: int, *, tail: float) -> t
     square = kept @ (0.75 * np.square(upper)) / total
     scale = np.sqrt(np.clip(square, np.square(upper[0]), np.square(upper[top])))
     window = np.minimum(upper[edge], _WIDEST * scale)
+    if len(counts) > 1:
+        # Columns that are too noisy to be believed alone get a size between what they and all others say.
+        alike = np.exp(found.size)
+        scale = scale**found.own * alike ** (1 - found.own)
+        window = window**found.own * np.minimum(_USUAL_WINDOW * alike, upper[-1]) ** (1 - found.own)
     return np.maximum(window, upper[_level(counts, noise_std, edge)]), scale
 
 
@@ -140,20 +151,20 @@ def _denoised(counts: Array, noise_std: float, n_records: int, shapes: Shapes) -
     for _ in range(_ROUNDS):
         seen = sum((_softmax(evidence(part) + np.log(weights)).sum(axis=0) for part in parts), np.zeros(len(weights)))
         weights = (seen + shapes.usual) / (columns + 1)
-    fit, place = np.empty_like(counts), np.empty(columns, dtype=np.int64)
+    fit, place, log_size = np.empty_like(counts), np.empty(columns, dtype=np.int64), np.empty(columns)
     at = np.zeros((len(lengths), int(shapes.places.max()) + 1))
     at[np.arange(len(lengths)), shapes.places] = 1.0
     for part in parts:
         posterior = _softmax(evidence(part) + np.log(weights))
         place[part] = (posterior @ at).argmax(axis=1)
-        posterior *= at[
-            :, place[part]
-        ].T  # one place: a mean over several would be wide where a column is merely unclear
+        log_size[part] = posterior @ shapes.sizes
+        # One place: a mean over several would be wide where a column is merely unclear.
+        posterior *= at[:, place[part]].T
         fit[part] = mass[part] * (posterior @ shapes.shares) / posterior.sum(axis=1, keepdims=True)
     misfit = max(float(np.square(counts - fit).mean()) - noise_std**2, 0.0)
     own = misfit / (misfit + noise_std**2)
     own = max(own, 1e-3)  # thresholds in units of the noise left need some
-    return Denoised(fit + own * (counts - fit), own * noise_std, place)
+    return Denoised(fit + own * (counts - fit), own * noise_std, place, log_size, own)
 
 
 def _softmax(scores: Array) -> Array:
@@ -185,7 +196,7 @@ def _octaves(size: int) -> Shapes:
                 shares.append(shape)
                 places.append(top)
     usual = np.exp(-np.abs(np.array(places) - ones) / _USUAL)
-    return Shapes(np.array(shares), np.array(places), usual / usual.sum())
+    return Shapes(np.array(shares), np.array(places), usual / usual.sum(), np.zeros(len(places)))
 
 
 @lru_cache(maxsize=8)
@@ -199,14 +210,14 @@ def _intervals(size: int) -> Shapes:
             shares.append(shape)
             places.append(start + length // 2)
         length *= 2
-    return Shapes(np.array(shares), np.array(places), np.full(len(shares), 1 / len(shares)))
+    return Shapes(np.array(shares), np.array(places), np.full(len(shares), 1 / len(shares)), np.zeros(len(shares)))
 
 
 @lru_cache(maxsize=2)
 def _distances(size: int) -> Shapes:
-    """Distances from the centre of normal, uniform, exponential and two-valued columns, and the same with half zeros."""
+    """Distances from the centre: normal, uniform, exponential, two-valued, and each with half of them at the centre."""
     upper = _upper(size)
-    shares, places = [], []
+    shares, places, sizes = [], [], []
     for step, scale in enumerate(upper[0] * np.exp2(np.arange(-1, 2 * size) / 4.0)):
         laws = (
             2 * ndtr(upper / scale) - 1,
@@ -220,7 +231,8 @@ def _distances(size: int) -> Shapes:
                 below[-1] = 1.0
                 shares.append(np.diff(below, prepend=0.0))
                 places.append(step // 2)
-    return Shapes(np.array(shares), np.array(places), np.full(len(shares), 1 / len(shares)))
+                sizes.append(math.log(scale * math.sqrt(1 - zeros)))
+    return Shapes(np.array(shares), np.array(places), np.full(len(shares), 1 / len(shares)), np.array(sizes))
 
 
 def _upper(size: int) -> Array:

@@ -45,7 +45,7 @@ class _Fixed:
 
     norm: float
     learning_rate: float
-    null_energy: float = 0.0
+    evidence: tuple[tuple[float, float], ...] = ()
 
     def clip_norm(self, effective_dimension: float) -> float:
         """C, whatever the dimension."""

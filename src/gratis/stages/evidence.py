@@ -16,43 +16,45 @@ from gratis.records.neighbouring import Neighbouring
 __all__ = ["kept_by_evidence", "kept_share", "level_event", "release_level"]
 
 Array = NDArray[np.float64]
+Evidence = tuple[tuple[float, float], ...]
 
-_NARROWEST, _WORTH = (
-    2.5,
-    0.05,
-)  # of the target's scale: least clip of a residual, and its noise below which more is no gain
+# Of the target's scale: least and largest clip of a residual, noise below which a wider one is no loss, and what a
+# clipped mean or descent may err by where targets are skewed.
+_NARROWEST, _WIDEST, _WORTH, _SKEW = 2.5, 8.0, 0.01, 0.25
 
 
-def kept_share(energy: float, null_energy: float, dimension: float) -> float:
-    """Return the share of a fit that is kept, given its energy and the mean energy of fits to nothing.
+def kept_share(energy: float, evidence: Evidence, dimension: float) -> float:
+    """Return the share of a fit that is kept, by its energy among those of fits to nothing and to growing signals.
 
-    With energy S + E₀ the share S/(S + E₀) loses least (James–Stein). Fits to nothing are chi-squared of about
-    `dimension` freedoms, and what is within a deviation of them is no evidence: there the share falls to 0.
+    Fits to nothing are chi-squared of about `dimension` freedoms: what is within a deviation of their mean is no
+    evidence. And no fit keeps more energy than those to the strongest signal have.
 
-    >>> kept_share(0.1, 0.1, 8), round(kept_share(1.0, 0.1, 8), 2), kept_share(1.0, 0.0, 8)
-    (0.0, 0.88, 1.0)
+    >>> evidence = (0.1, 0.0), (0.3, 0.6), (0.7, 0.9)
+    >>> [round(kept_share(energy, evidence, 8), 2) for energy in (0.1, 0.15, 0.3, 0.5, 2.8)]
+    [0.0, 0.0, 0.6, 0.75, 0.45]
     """
-    if null_energy <= 0:
+    if not evidence:
         return 1.0
-    ratio = null_energy / max(energy, 1e-300)
-    doubt = ratio * (1 + math.sqrt(2 / max(dimension, 1.0)))
-    return max(0.0, 1 - ratio) * max(0.0, 1 - doubt**2)
+    energies, shares = np.maximum.accumulate(np.array(evidence), axis=0).T
+    if energy <= energies[0] * (1 + math.sqrt(2 / max(dimension, 1.0))):
+        return 0.0
+    return float(np.interp(energy, energies, shares) * min(1.0, math.sqrt(energies[-1] / energy)))
 
 
-def kept_by_evidence(parameters: Array, moved: Preconditioner, *, null_energy: float, centre_error: float) -> Array:
+def kept_by_evidence(parameters: Array, moved: Preconditioner, *, evidence: Evidence, centre_error: float) -> Array:
     """Return parameters (D, 1), the last of them the intercept, shrunk towards the released mean of the target.
 
     Slopes by the energy of their predictions under the released second moments; the intercept by how well the mean was
     known before (`centre_error`) against the noise of one direction of the fit. Post-processing of releases.
     """
-    if moved.basis is None or null_energy <= 0:
+    if moved.basis is None or not evidence:
         return parameters  # no second moments, so no energy; or nobody knows what noise would do
     slopes = parameters.copy()
     slopes[-1] = 0.0
     energy = float(moved.spectrum @ np.square(moved.coordinates(slopes)[:, 0]))
-    kept = slopes * kept_share(energy, null_energy, moved.effective_dimension)
+    kept = slopes * kept_share(energy, evidence, moved.effective_dimension)
     known = centre_error**2
-    kept[-1] = parameters[-1] * known / (known + null_energy / moved.effective_dimension)
+    kept[-1] = parameters[-1] * known / (known + evidence[0][0] / moved.effective_dimension)
     return kept
 
 
@@ -81,10 +83,10 @@ def release_level(residuals: Array, event: GaussianRelease, *, centre_error: flo
     centre_error : float
         Deviation of what the level is expected to be.
     """
-    width = max(_WORTH / event.noise_std, _NARROWEST)
+    width = min(max(_WORTH / event.noise_std, _NARROWEST), _WIDEST)
     with np.errstate(all="ignore"):
         clipped = np.clip(residuals / width, -1, 1)
         total = float(np.where(np.isfinite(residuals), clipped, 0.0).sum())
     found = width * float(noise.release(np.array([total / len(residuals)]), event.noise_std)[0])
-    known, unknown = centre_error**2, (width * event.noise_std) ** 2
+    known, unknown = centre_error**2 + _SKEW**2, (width * event.noise_std) ** 2
     return found * known / (known + unknown)

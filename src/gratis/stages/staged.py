@@ -44,7 +44,7 @@ __all__ = [
 # descent gets most. In between they move with ln N, N = nμ/κ. Chosen on other splits of housing, stock, energy, forest,
 # concrete, red wine, airfoil and communities than those reported.
 _SCARCE, _PLENTY = 15.0, 80.0
-_SCARCE_SHARES = {"features": 0.12, "target": 0.45, "second moments": 0.06, "descent": 0.17, "level": 0.20}
+_SCARCE_SHARES = {"features": 0.06, "target": 0.40, "second moments": 0.04, "descent": 0.10, "level": 0.40}
 _SHARES = {"features": 0.20, "target": 0.10, "second moments": 0.16, "descent": 0.52, "level": 0.02}
 _CLASS_SHARES = {"features": 0.25, "second moments": 0.17, "descent": 0.58}
 
@@ -74,8 +74,8 @@ class DescentSettings(Protocol):
         """η."""
 
     @property
-    def null_energy(self) -> float:
-        """Variance of predictions that noise alone would reach, in units of the target's; 0 if it is not known."""
+    def evidence(self) -> tuple[tuple[float, float], ...]:
+        """How much of a fit to keep, by the variance of its predictions (`stages.evidence`); empty: all."""
 
     def clip_norm(self, effective_dimension: float) -> float:
         """C."""
@@ -287,7 +287,7 @@ def fit_stages(
     parameters = moved.restore(run.parameters).copy()
     if plan.target is not None and plan.level is not None:
         error = plan.target.centre_error
-        parameters = kept_by_evidence(parameters, moved, null_energy=settings.null_energy, centre_error=error)
+        parameters = kept_by_evidence(parameters, moved, evidence=settings.evidence, centre_error=error)
         with np.errstate(all="ignore"):
             residuals = t - (Z @ moved.coordinates(parameters))[:, 0]
         parameters[-1] += release_level(residuals, plan.level, centre_error=error, noise=noise)
