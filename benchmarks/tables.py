@@ -111,6 +111,19 @@ def adult_hours() -> tuple[Array, Array]:
     return np.column_stack([np.delete(X, column, axis=1), y]), X[:, column]
 
 
+def parquet(name: str) -> Callable[[], tuple[Array, Array]]:
+    """One of the tables with columns x0… and `target`."""
+
+    def loaded() -> tuple[Array, Array]:
+        from pyarrow.parquet import read_table
+
+        columns = read_table(Path(os.environ["GRATIS_DATA"]) / f"tabular/{name}.parquet").to_pydict()
+        y = np.array(columns.pop("target"), dtype=np.float64)
+        return np.array(list(columns.values()), dtype=np.float64).T, y
+
+    return loaded
+
+
 REGRESSION: dict[str, Callable[[], tuple[Array, Array]]] = {
     "california": lambda: last_column("california/california_housing.csv.gz"),
     "communities_crime": communities,
@@ -129,6 +142,8 @@ REGRESSION: dict[str, Callable[[], tuple[Array, Array]]] = {
     "isolet_01": as_binary(pmlb("skfeature_isolet"), 14),
     "adult_01": adult,
     "adult_hours": adult_hours,
+    **{name: parquet(name) for name in ("housing", "stock", "forest", "energy", "gas_drift", "pol", "mv")},
+    **{name: parquet(name) for name in ("fri_c4_100", "clean2", "texture")},
 }
 CLASSIFICATION: dict[str, Callable[[], tuple[Array, Array]]] = {
     "spambase": as_classes(pmlb("pmlb_spambase")),

@@ -28,6 +28,7 @@ RELATIONS = list(Neighbouring)
 @dataclass(frozen=True)
 class Fixed:
     learning_rate: float = 0.3
+    evidence: tuple = ()
 
     def clip_norm(self, effective_dimension):
         return 0.5 * math.sqrt(effective_dimension)
@@ -132,7 +133,7 @@ def audited_mu(relation, noise_scale, runs):
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_audit_stays_below_the_proved_mu(relation):
-    assert 0.3 * MU < audited_mu(relation, 1.0, 100) <= MU
+    assert 0.25 * MU < audited_mu(relation, 1.0, 100) <= MU
 
 
 @pytest.mark.parametrize(("relation", "runs"), [(Neighbouring.REPLACE_ONE, 400), (Neighbouring.ZERO_OUT, 150)])

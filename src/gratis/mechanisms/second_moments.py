@@ -51,6 +51,12 @@ class Preconditioner:
         """Return parameters for x from parameters for z: xᵀθ = zᵀφ with θ = basisᵀφ."""
         return parameters if self.basis is None else self.basis.T @ parameters
 
+    def coordinates(self, parameters: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return parameters for z from parameters for x: what `restore` undoes (the rows of `basis` are orthogonal)."""
+        if self.basis is None:
+            return parameters
+        return (self.basis @ parameters) / np.square(self.basis).sum(axis=1, keepdims=True)
+
 
 def second_moment_event(n_records: int, n_columns: int, *, mu: float, neighbouring: Neighbouring) -> GaussianRelease:
     """Return the event of releasing (1/n)Σxxᵀ with rows clipped to norm √D, at `mu`-GDP.

@@ -27,6 +27,7 @@ from gratis.records.checks import check_count, check_positive
 from gratis.records.errors import GratisError
 from gratis.records.events import Composition, Event, FullBatchDescent, GaussianRelease
 from gratis.records.neighbouring import Neighbouring
+from gratis.stages.evidence import kept_by_evidence, level_event, release_level
 from gratis.stages.full_batch import GeneralisedLinearModel, descend, descent_event
 from gratis.stages.released_linear import ReleasedLinear
 
@@ -42,13 +43,24 @@ __all__ = [
     "second_moments_pay",
 ]
 
-_TARGET_SHARE = 0.35  # of what standardisation gets
-# So few records that little beyond the mean can be learnt: find the target's mean well, and move little.
-_SCARCE, _SCARCE_SHARES, _SCARCE_TARGET_SHARE = 0.02, (0.60, 0.10, 0.30), 0.70
-_SHARES = (0.33, 0.17, 0.50)  # of μ²: standardisation, second moments, descent
-_POOLED_SHARES = (0.20, 0.18, 0.62)  # columns cannot be told apart, so less is spent on asking
+# Shares of μ². With few records the target's place must be found first of all, and its level last; with plenty the
+# descent gets most. In between they move with ln N, N = nμ/κ. Chosen on other splits of housing, stock, energy, forest,
+# concrete, red wine, airfoil and communities than those reported.
+_SCARCE, _PLENTY = 15.0, 80.0
+_SCARCE_SHARES = {"features": 0.06, "target": 0.40, "second moments": 0.04, "descent": 0.10, "level": 0.40}
+_SHARES = {"features": 0.20, "target": 0.10, "second moments": 0.16, "descent": 0.52, "level": 0.02}
 # Classes: flat around it on validation rows of six tables (docs/results/classifiers.md).
-_CLASS_SHARES = (0.22, 0.11, 0.67)
+_CLASS_SHARES = {"features": 0.22, "second moments": 0.11, "descent": 0.67}
+
+
+def _shares(records: float, *, regression: bool, without: set[str]) -> dict[str, float]:
+    """Shares of μ² at N records in units of the noise; those of a stage that is left out go to the others."""
+    plenty = min(max(math.log(records / _SCARCE) / math.log(_PLENTY / _SCARCE), 0.0), 1.0)
+    found = _CLASS_SHARES
+    if regression:
+        found = {name: (1 - plenty) * _SCARCE_SHARES[name] + plenty * share for name, share in _SHARES.items()}
+    kept = {name: share for name, share in found.items() if name not in without}
+    return {name: share / sum(kept.values()) for name, share in kept.items()}
 
 
 # Chosen on synthetic problems and validation rows of mfeat_factors (benchmarks/wide_tables.py; docs/results/wide.md):
@@ -65,6 +77,10 @@ class DescentSettings(Protocol):
     def learning_rate(self) -> float:
         """η."""
 
+    @property
+    def evidence(self) -> tuple[tuple[float, float], ...]:
+        """How much of a fit to keep, by the variance of its predictions (`stages.evidence`); empty: all."""
+
     def clip_norm(self, effective_dimension: float) -> float:
         """C."""
 
@@ -73,8 +89,8 @@ class DescentSettings(Protocol):
 class StagedPlan:
     """All releases of a staged fit, from public facts alone; `event` can be reserved before the data is opened.
 
-    `features` and `target` are None when that standardisation is public or not wanted; `second_moments` is None
-    for plain descent, in the columns themselves.
+    `features`, `target` and `level` are None when that standardisation is public or not wanted; `second_moments` is
+    None for plain descent, in the columns themselves.
     """
 
     n_records: int
@@ -87,6 +103,7 @@ class StagedPlan:
     second_moments_mu: float
     descent: FullBatchDescent
     descent_mu: float
+    level: GaussianRelease | None = None
 
     @property
     def steps(self) -> int:
@@ -108,7 +125,8 @@ class StagedPlan:
         events: list[Event] = [plan.event for plan in (self.features, self.target) if plan is not None]
         if self.second_moments is not None:
             events.append(self.second_moments)
-        return Composition((*events, self.descent))
+        events.append(self.descent)
+        return Composition((*events, self.level) if self.level is not None else tuple(events))
 
 
 def second_moments_pay(n_records: int, n_columns: int, *, mu: float, neighbouring: Neighbouring) -> bool:
@@ -162,31 +180,23 @@ def plan_stages(
     mu = check_positive("mu", mu)
     if precondition is None:
         precondition = second_moments_pay(n, columns, mu=mu, neighbouring=neighbouring)
-    scarce = regression and standardise and neighbouring.sensitivity_factor / (n * mu) > _SCARCE
-    target_share = (_SCARCE_TARGET_SHARE if scarce else _TARGET_SHARE) if regression else 0.0
-
-    def split(shares: tuple[float, float, float]) -> list[float]:
-        kept = [shares[0] * standardise, shares[1] * precondition, shares[2]]
-        # One part in 10¹² less, so that rounding cannot push the sum of squares above μ².
-        return [mu * math.sqrt(share / sum(kept)) * (1 - 1e-12) for share in kept]
-
-    def features_plan(mu_scale: float) -> StandardisationPlan | None:
-        features_mu = mu_scale * math.sqrt(1 - target_share)
-        return plan_standardisation(n, columns, mu=features_mu, neighbouring=neighbouring) if standardise else None
-
-    mus = split(_SCARCE_SHARES if scarce else _SHARES if regression else _CLASS_SHARES)
-    features = features_plan(mus[0])
-    if regression and features is not None and features.pooled and not scarce:
-        mus = split(_POOLED_SHARES)
-        features = features_plan(mus[0])
-    target = None
-    if standardise and regression:
-        target_mu = mus[0] * math.sqrt(target_share)
+    without = set() if standardise else {"features", "target", "level"}
+    if not precondition:
+        without.add("second moments")
+    shares = _shares(n * mu / neighbouring.sensitivity_factor, regression=regression, without=without)
+    # One part in 10¹² less, so that rounding cannot push the sum of squares above μ².
+    mus = {name: mu * math.sqrt(share) * (1 - 1e-12) for name, share in shares.items()}
+    features = target = level = None
+    if "features" in mus:
+        features = plan_standardisation(n, columns, mu=mus["features"], neighbouring=neighbouring)
+    if "target" in mus:
         target = plan_standardisation(
-            n, 1, mu=target_mu, neighbouring=neighbouring, tail=0.002, headroom=2.0, label="target"
+            n, 1, mu=mus["target"], neighbouring=neighbouring, tail=0.002, headroom=2.0, label="target"
         )
+        level = level_event(n, mu=mus["level"], neighbouring=neighbouring)
     width = columns + 1
-    moments = second_moment_event(n, width, mu=mus[1], neighbouring=neighbouring) if precondition else None
+    moments_mu, descent_mu = mus.get("second moments", 0.0), mus["descent"]
+    moments = second_moment_event(n, width, mu=moments_mu, neighbouring=neighbouring) if precondition else None
     return StagedPlan(
         n_records=n,
         n_columns=columns,
@@ -195,9 +205,10 @@ def plan_stages(
         features=features,
         target=target,
         second_moments=moments,
-        second_moments_mu=mus[1],
-        descent=descent_event(n, width, outputs, steps, mu=mus[2], neighbouring=neighbouring),
-        descent_mu=mus[2],
+        second_moments_mu=moments_mu,
+        descent=descent_event(n, width, outputs, steps, mu=descent_mu, neighbouring=neighbouring),
+        descent_mu=descent_mu,
+        level=level,
     )
 
 
@@ -255,8 +266,16 @@ def fit_stages(
         neighbouring=plan.neighbouring,
         noise=noise,
     )
+    moved = basis.moved
+    parameters = moved.restore(run.parameters).copy()
+    if plan.target is not None and plan.level is not None:
+        error = plan.target.centre_error
+        parameters = kept_by_evidence(parameters, moved, evidence=settings.evidence, centre_error=error)
+        ends = moved.coordinates(parameters)
+        residuals = basis.rows.mapped(lambda Z, t: (t - (Z @ ends)[:, 0],))
+        parameters[-1] += release_level(residuals, plan.level, centre_error=error, noise=noise)
     return StagedFit(
-        parameters=basis.moved.restore(run.parameters),
+        parameters=parameters,
         features=basis.features,
         target=basis.target,
         spectrum=basis.moved.spectrum,

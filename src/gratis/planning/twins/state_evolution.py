@@ -70,8 +70,8 @@ def evolved_risks(
     members: Sequence[Member],
     *,
     tail: float,
-) -> tuple[Array, Array]:
-    """Return E(xᵀθ − xᵀθ*)² of the mean of the last half, for (settings, members), and for θ = 0.
+) -> tuple[Array, Array, Array]:
+    """Return E(xᵀθ − xᵀθ*)² of the mean of the last half, for (settings, members), and for θ = 0; and E(xᵀθ)².
 
     Parameters
     ----------
@@ -116,8 +116,10 @@ def evolved_risks(
             sum_private = sum_private + 2 * gain * shared + private
             shared = gain * shared + private
             sum_left, sum_sampled = sum_left + left, sum_sampled + sampled
-    error = np.square(sum_left / kept) * signals + np.square(sum_sampled / kept) + sum_private / kept**2
-    return (error * spectrum).sum(axis=2), np.array([member.signal_variance for member in members])
+    remains, noise = sum_left / kept, np.square(sum_sampled / kept) + sum_private / kept**2
+    risk = ((np.square(remains) * signals + noise) * spectrum).sum(axis=2)
+    energy = ((np.square(1 - remains) * signals + noise) * spectrum).sum(axis=2)
+    return risk, np.array([member.signal_variance for member in members]), energy
 
 
 def _signal(spectrum: Array, weights: Array, member: Member) -> Array:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,7 @@ REGRESSION_MEMBERS = (
     Member(0.1, 0.9),
     *(Member(r, 1 - r, a) for r in (0.3, 0.6, 0.9) for a in _ALIGNMENTS),
 )
+_NOTHING = Member(0.0, 1.0)  # how far noise alone would take the settings: a fit that went no further says nothing
 # For classes the signal variance is that of the scores: from barely separable to almost separable.
 CLASSIFICATION_MEMBERS = tuple(Member(s, 0.0, 0.5) for s in (1.0, 4.0, 16.0))
 _CLIPS = (0.15, 0.3, 0.6, 1.2, 2.4)
@@ -105,6 +106,9 @@ class TwinChoice:
     `clip` is c with C = c√d_eff; `travel` is τ with η = τ/(cT); `risks` holds the risk of these settings for each
     member: excess risk E(xᵀθ − xᵀθ*)² in units of the target variance, or excess cross-entropy for classes.
     `null_risks` is what predicting the mean costs. `regret` is the worst loss to the best settings of a member.
+    `evidence` pairs the variance that predictions have after these settings, where there is nothing to learn and with
+    growing signals, with the share of them that it would be best to keep: a fit's own variance then says how much of it
+    to believe (empty if it was not asked for).
     """
 
     clip: float
@@ -114,6 +118,7 @@ class TwinChoice:
     null_risks: tuple[float, ...]
     regret: float
     members: tuple[Member, ...]
+    evidence: tuple[tuple[float, float], ...] = ()
 
     def clip_norm(self, effective_dimension: float) -> float:
         """C = c√d_eff."""
@@ -176,9 +181,15 @@ def twin_settings(
     # One draw is a noisy judge where rows are few; several are cheap there.
     draws = 1 if classes or size.needs_no_rows else int(np.clip(_ROWS_AT_LEAST // size.n_records, 1, _MOST_DRAWS))
     weights = _alignment_weights(size.spectrum)
-    judged = [_risks(size, weights, neighbouring, steps, grid, members, n_classes, rng) for _ in range(draws)]
-    risk, null = (np.mean(parts, axis=0) for parts in zip(*judged, strict=True))
-    return _least_regret(risk, null, clips, travels, steps, members)
+    asked = members if classes else (*members, _NOTHING)
+    judged = [_risks(size, weights, neighbouring, steps, grid, asked, n_classes, rng) for _ in range(draws)]
+    risk, null, energy = (np.mean(parts, axis=0) for parts in zip(*judged, strict=True))
+    count = len(members)
+    chosen = _least_regret(risk[:, :count], null[:count], clips, travels, steps, members)
+    if classes:
+        return chosen
+    setting = list(clips).index(chosen.clip) * len(travels) + list(travels).index(chosen.travel)
+    return replace(chosen, evidence=_evidence(risk[setting], null, energy[setting]))
 
 
 def plain_settings(
@@ -216,8 +227,24 @@ def plain_settings(
         shape = np.arange(1.0, min(columns, _PLAIN_COLUMNS) + 1) ** -decay
         size = TwinSize(shape * (columns / shape.sum()), n_twin, mu * n / n_twin)
         judged.append(_risks(size, np.ones(shape.size), neighbouring, steps, grid, members, n_classes, rng))
-    risk, null = (np.concatenate(parts, axis=-1) for parts in zip(*judged, strict=True))
+    risk, null, _ = (np.concatenate(parts, axis=-1) for parts in zip(*judged, strict=True))
     return _least_regret(risk, null, _PLAIN_CLIPS, travels, steps, members * len(_DECAYS))
+
+
+def _evidence(
+    risk: NDArray[np.float64], signal: NDArray[np.float64], energy: NDArray[np.float64]
+) -> tuple[tuple[float, float], ...]:
+    """Pair energies of fits with the best factors on them, one pair for each strength of the signal.
+
+    The risk of αθ is E(xᵀ(αθ − θ*))² = α²·energy − 2α·overlap + signal, so α = overlap/energy is best.
+    """
+    overlap = (energy + signal - risk) / 2
+    pairs = []
+    for strength in np.unique(signal):
+        like = signal == strength
+        among = float(energy[like].mean())
+        pairs.append((among, min(max(float(overlap[like].mean()) / max(among, 1e-300), 0.0), 1.0)))
+    return tuple(pairs)
 
 
 def _least_regret(
@@ -296,8 +323,8 @@ def _risks(
     members: tuple[Member, ...],
     n_classes: int | None,
     rng: np.random.Generator,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the risks for (settings, members), and that of θ = 0, of one draw of the twin."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return risks for (settings, members), those of θ = 0, and variances of predictions, of one draw of the twin."""
     if n_classes is None:
         return _regression_risks(size, weights, neighbouring, steps, grid, members, rng)
     return _classification_risks(size, weights, neighbouring, steps, grid, members, n_classes, rng)
@@ -311,8 +338,8 @@ def _regression_risks(
     grid: NDArray[np.float64],
     members: tuple[Member, ...],
     rng: np.random.Generator,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return E(xᵀθ − xᵀθ*)² for (settings, members), and for θ = 0."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return E(xᵀθ − xᵀθ*)² for (settings, members), the same for θ = 0, and E(xᵀθ)²."""
     spectrum, count = size.spectrum, len(members)
     if size.needs_no_rows:
         noise_std = neighbouring.sensitivity_factor * math.sqrt(steps) / (size.n_records * size.mu)
@@ -322,9 +349,10 @@ def _regression_risks(
     noise = np.stack([draw_label_noise(m, size.n_records, rng=rng) for m in members], axis=1)
     targets = np.tile((X @ truth + noise).astype(np.float32), (1, len(grid)))[:, :, None]
     found = _descents(X.astype(np.float32), targets, LinearModel().mean, size, neighbouring, steps, grid, count, rng)
-    error = found[:, :, 0].astype(np.float64).reshape(spectrum.size, len(grid), count) - truth[:, None, :]
+    reached = found[:, :, 0].astype(np.float64).reshape(spectrum.size, len(grid), count)
     null = np.array([m.signal_variance for m in members])
-    return np.einsum("j,jsm->sm", spectrum, np.square(error)), null
+    risk, energy = (np.einsum("j,jsm->sm", spectrum, np.square(v)) for v in (reached - truth[:, None, :], reached))
+    return risk, null, energy
 
 
 def _classification_risks(
@@ -336,8 +364,8 @@ def _classification_risks(
     members: tuple[Member, ...],
     n_classes: int,
     rng: np.random.Generator,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the excess cross-entropy on fresh rows for (settings, members), and for θ = 0.
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return the excess cross-entropy on fresh rows for (settings, members), for θ = 0, and no energies (zeros).
 
     At most three classes are simulated: more only add directions of the same kind, at k times the cost.
     """
@@ -359,4 +387,4 @@ def _classification_risks(
     best = model.loss(scores, answers).mean(axis=0)
     # One setting at a time: the array of all scores is the largest of the twin.
     risk = np.stack([model.loss(reached[:, s], answers).mean(axis=0) for s in range(len(grid))])
-    return np.maximum(risk - best, 0.0), np.maximum(math.log(k) - best, 1e-3)
+    return np.maximum(risk - best, 0.0), np.maximum(math.log(k) - best, 1e-3), np.zeros_like(risk)
