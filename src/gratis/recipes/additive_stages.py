@@ -26,7 +26,7 @@ from gratis.recipes.released_additive import ReleasedAdditive
 from gratis.records.checks import check_count, check_positive
 from gratis.records.events import Composition, Event
 from gratis.records.neighbouring import Neighbouring
-from gratis.stages.block_shrinkage import cleaned_moments, combined, pair_moments
+from gratis.stages.block_shrinkage import cleaned_moments, combined, pair_moments, spectral_moments
 from gratis.stages.clipped_gradients import GradientsPlan, Residuals, plan_gradients, release_gradient
 from gratis.stages.column_histograms import (
     HistogramPlan,
@@ -48,7 +48,7 @@ Array = NDArray[np.float64]
 
 # Constants without another source: the prototype's, chosen on California, bike_hour, white wine, communities, adult.
 _RECORDS_PER_COSINE, _MOST_COSINES = 4, 16
-_RECORDS_PER_BENT_COLUMN = 20
+_RECORDS_PER_BENT_COLUMN = 40  # airfoil and concrete below it: lines alone are better
 _RECORDS_PER_SQUARED_COLUMN = 8  # from here on pairs are looked for
 _RECORDS_PER_PAIR, _RECORDS_PER_PAIR_FEATURE = 600, 20
 _MOST_MAIN, _MOST_IN_PAIRS = 400, 320  # features: seconds grow with their cube
@@ -59,11 +59,16 @@ _UNEXPLAINED = 0.5  # share of the target's variance that sampling noise is reck
 _FALL = 0.7  # of the least energy of gradients so far; above it the next step is smaller
 _RIDGE = 0.045  # times the unknown part of the second moments; validation parts, .03 … .12 do alike
 _KEPT = 1e-2  # least variance of a group in the basis of gradients, in units of the first guess
-# With few records the scales must be found first of all, and a narrow clip and few steps lose less than their noise.
-# Between the two, settings move with ln N. Scarce ones: validation parts of small tables (docs/results/additive.md).
+# With few records the scales must be found first of all, the target's before those of the columns. Shares of μ² at
+# N records in units of the noise; in between they move with ln N. The first two: other splits of small tables
+# (docs/results/additive.md).
+_SHARES = {
+    15.0: {"features": 0.14, "target": 0.48, "histograms": 0.02, "moments": 0.08, "gradients": 0.28},
+    80.0: {"features": 0.22, "target": 0.10, "histograms": 0.03, "moments": 0.15, "gradients": 0.50},
+    1000.0: {"features": 0.10, "target": 0.05, "histograms": 0.05, "moments": 0.15, "gradients": 0.65},
+}
+# A narrow clip and few steps lose less than their noise where records are scarce.
 _SCARCE, _PLENTY = 100.0, 1000.0
-_SCARCE_SHARES = {"features": 0.25, "target": 0.25, "histograms": 0.03, "moments": 0.12, "gradients": 0.35}
-_SHARES = {"features": 0.10, "target": 0.05, "histograms": 0.05, "moments": 0.15, "gradients": 0.65}
 _CLIP, _STEPS = (0.8, 1.3), (8, 12)
 _CLASS_CLIP, _CLASS_STEPS = (0.6, 0.6), (16, 16)
 # With pairs, what precedes the moments gets a fifth less, and the rest is split so.
@@ -71,9 +76,13 @@ _BEFORE_PAIRS = 0.8
 _PAIR_SHARES = {"moments": 0.10, "gradients": 0.24, "screening": 0.10, "joint moments": 0.10, "joint gradients": 0.30}
 
 
-def _shares(plenty: float, *, pairs: bool, without: set[str]) -> dict[str, float]:
-    """Shares of μ², by how plentiful records are (0 scarce, 1 plenty); those of a missing stage go to the others."""
-    found = {name: (1 - plenty) * _SCARCE_SHARES[name] + plenty * share for name, share in _SHARES.items()}
+def _shares(records: float, *, pairs: bool, without: set[str]) -> dict[str, float]:
+    """Shares of μ² at N records in units of the noise; those of a missing stage go to the others."""
+    sizes = np.log(list(_SHARES))
+    found = {
+        name: float(np.interp(math.log(records), sizes, [shares[name] for shares in _SHARES.values()]))
+        for name in _SHARES[15.0]
+    }
     if pairs:
         first = {name: _BEFORE_PAIRS * found[name] for name in ("features", "target", "histograms")}
         rest = (1 - sum(first.values())) / sum(_PAIR_SHARES.values())
@@ -168,9 +177,9 @@ def plan_additive(
     if numeric and records >= _RECORDS_PER_BENT_COLUMN * d:
         cosines = max(int(min(records / (_RECORDS_PER_COSINE * d), _MOST_MAIN / d - 1, _MOST_COSINES)), 0)
     width = 1 + numeric * (1 + cosines) + sum(categorical.values())
-    plenty = min(max(math.log(records / _SCARCE) / math.log(_PLENTY / _SCARCE), -0.5), 1.0)
+    plenty = min(max(math.log(records / _SCARCE) / math.log(_PLENTY / _SCARCE), 0.0), 1.0)
     clip, steps = (
-        scarce + max(plenty, 0.0) * (rich - scarce)
+        scarce + plenty * (rich - scarce)
         for scarce, rich in ((_CLIP, _STEPS) if n_classes is None else (_CLASS_CLIP, _CLASS_STEPS))
     )
     steps = round(steps)
@@ -179,7 +188,7 @@ def plan_additive(
         without.add("features")
     if not (cosines or categorical or n_classes):
         without.add("histograms")  # lines alone: ranks are not needed
-    shares = _shares(plenty, pairs=with_pairs, without=without)
+    shares = _shares(records, pairs=with_pairs, without=without)
     # One part in 10¹² less, so that rounding cannot push the sum of squares above μ².
     mus = {name: mu * math.sqrt(share) * (1 - 1e-12) for name, share in shares.items()}
     target = features = None
@@ -312,7 +321,10 @@ class _Run:
         if plan.histograms is None:
             # Nobody asked how wide the columns are on their new scale: about 1, and what the moments say.
             within = [pair_moments(noisy[i : i + 1, i : i + 1], math.sqrt(2) * std, w) for i, w in enumerate(within)]
-        moments, unknown = cleaned_moments(noisy, np.full_like(noisy, std), within)
+        if basis.width == 1 + plan.n_columns:
+            moments, unknown = spectral_moments(noisy, std, np.concatenate(within).ravel())
+        else:
+            moments, unknown = cleaned_moments(noisy, np.full_like(noisy, std), within)
         kinds = basis.groups()[1]
         state = _State(
             np.zeros((basis.width, plan.outputs)),
