@@ -7,7 +7,7 @@ gradients of main effects and chosen pairs jointly. Every event is fixed by publ
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
@@ -24,8 +24,9 @@ from gratis.mechanisms.location_scale import (
 from gratis.mechanisms.noise import NoiseSource
 from gratis.recipes.released_additive import ReleasedAdditive
 from gratis.records.checks import check_count, check_positive
-from gratis.records.events import Composition, Event
+from gratis.records.events import Composition, Event, GaussianRelease
 from gratis.records.neighbouring import Neighbouring
+from gratis.records.predictions import Prediction
 from gratis.stages.block_shrinkage import cleaned_moments, combined, pair_moments, spectral_moments
 from gratis.stages.clipped_gradients import GradientsPlan, Residuals, plan_gradients, release_gradient
 from gratis.stages.column_histograms import (
@@ -38,6 +39,7 @@ from gratis.stages.column_histograms import (
 from gratis.stages.columns import Columns
 from gratis.stages.curve_basis import CurveBasis, Pairs
 from gratis.stages.feature_moments import MomentsPlan, plan_feature_moments, release_feature_moments
+from gratis.stages.fit_score import expected_accuracy, expected_r_squared, plan_score, release_score
 from gratis.stages.gradient_posterior import GradientHistory, precondition
 from gratis.stages.pair_screening import ScreenedPair, ScreeningPlan, plan_pair_screening, screen_pairs
 from gratis.stages.rows import Rows
@@ -73,6 +75,8 @@ _CLIP, _STEPS = (0.8, 1.3), (8, 12)
 _CLASS_CLIP, _CLASS_STEPS = (0.6, 0.6), (16, 16)
 # With pairs, what precedes the moments gets a fifth less, and the rest is split so.
 _BEFORE_PAIRS = 0.8
+_SCORE_SHARE = 0.03  # for the score of the fit; the rest is split as follows
+_CLIPPED_SQUARE = 8.0  # of residuals and targets in that score, in units of their variance
 _PAIR_SHARES = {"moments": 0.10, "gradients": 0.24, "screening": 0.10, "joint moments": 0.10, "joint gradients": 0.30}
 
 
@@ -88,7 +92,7 @@ def _shares(records: float, *, pairs: bool, without: set[str]) -> dict[str, floa
         rest = (1 - sum(first.values())) / sum(_PAIR_SHARES.values())
         found = first | {name: rest * share for name, share in _PAIR_SHARES.items()}
     kept = {name: share for name, share in found.items() if name not in without}
-    return {name: share / sum(kept.values()) for name, share in kept.items()}
+    return {name: (1 - _SCORE_SHARE) * share / sum(kept.values()) for name, share in kept.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +112,8 @@ class AdditivePlan:
     main: GradientsPlan
     main_mu: float
     clip: float
+    score: GaussianRelease
+    records: float  # N = nμ/κ
     screening: ScreeningPlan | None = None
     joint_moments: MomentsPlan | None = None
     joint: GradientsPlan | None = None
@@ -126,7 +132,7 @@ class AdditivePlan:
             self.screening, self.joint_moments, self.joint,
         )  # fmt: skip
         events: list[Event] = [stage.event for stage in stages if stage is not None]
-        return Composition(tuple(events))
+        return Composition((*events, self.score))
 
     def pair_coordinates(self, n_pairs: int) -> int:
         """Coordinates on each side of a pair, when so many pairs were chosen."""
@@ -228,6 +234,10 @@ def plan_additive(
         ),
         main_mu=mus["gradients"],
         clip=clip,
+        score=plan_score(
+            n, 2 if n_classes is None else 1, mu=mu * math.sqrt(_SCORE_SHARE) * (1 - 1e-12), neighbouring=neighbouring
+        ),
+        records=records,
     )
     if not with_pairs:
         return plan
@@ -255,15 +265,26 @@ def _pair_coordinates(records: float, n_pairs: int) -> int:
     return int(min(max(wanted, 3), 8, max(math.isqrt(_MOST_IN_PAIRS // n_pairs), 1)))
 
 
-def run_additive(rows: Rows, plan: AdditivePlan, *, noise: NoiseSource, impute: bool = False) -> ReleasedAdditive:
-    """Make the releases of the plan and return the model.
+def run_additive(
+    rows: Rows,
+    plan: AdditivePlan,
+    *,
+    noise: NoiseSource,
+    impute: bool = False,
+    directions: Mapping[int, int] | None = None,
+) -> tuple[ReleasedAdditive, Prediction]:
+    """Make the releases of the plan and return the model, monotone in given `directions`, and its expected score.
 
     **Guarantee**: all that is returned is a function of the releases in `plan.event`, each made from the rows and from
     earlier releases by its stage (guarantees there). How many pairs are chosen is post-processing of the screening;
     no later event depends on it. Rows with a target that is not finite contribute nothing, nor do rows with an
     invalid feature unless `impute` puts the centre of the column there.
     """
-    return _Run(rows, plan, noise, impute).model()
+    run = _Run(rows, plan, noise, impute)
+    model = run.model()
+    if directions:
+        model = model.projected(directions)
+    return model, run.expected_score(model)
 
 
 @dataclass(slots=True)
@@ -275,6 +296,7 @@ class _State:
     history: GradientHistory
     first: Array  # gradient at 0
     ridge: float = 0.0
+    gain: float = 0.0  # by how much the mean squared error fell, as far as gradients can tell
     covariance: list[Array] = field(default_factory=list)
 
 
@@ -355,6 +377,34 @@ class _Run:
             n_classes=plan.n_classes, explained=_explained(state, moments),
         )  # fmt: skip
 
+    def expected_score(self, model: ReleasedAdditive) -> Prediction:
+        """Release the score of the model on the training rows, and say what fresh rows may be expected to give."""
+        n, classes = self.plan.n_records, self.plan.n_classes
+        reach = model.target.window / model.target.scale
+
+        def squares(X: Array, y: Array) -> Array:
+            target = model.target.transform(y[:, None])
+            return np.square(np.hstack([target - np.clip(model.scores(X), -reach, reach), target]))
+
+        def right(X: Array, y: Array) -> Array:
+            scores = model.scores(X)
+            found = scores.argmax(axis=1) if model.outputs > 1 else scores[:, 0] > 0
+            return np.asarray(found == y, dtype=np.float64)[:, None]
+
+        def usable() -> Iterator[tuple[Array, Array]]:
+            for X, y in self.rows():
+                yield X, np.where(self.columns.usable(X, y), y, np.nan)
+
+        if classes is not None:
+            assert self.shares.classes is not None
+            found = release_score(usable, right, np.ones(1), n, self.plan.score, noise=self.noise)
+            return expected_accuracy(found, n, self.plan.records, float(self.shares.classes.max()))
+        # Residuals are smaller the more the gradients said was explained; a narrower clip has less noise.
+        left = min(max(1 - model.explained[2], 0.2), 1.0)
+        widths = _CLIPPED_SQUARE * np.array([left, 1.0])
+        found = release_score(usable, squares, widths, n, self.plan.score, noise=self.noise)
+        return expected_r_squared(found, n, self.plan.records)
+
     def _with_pairs(self, found: list[ScreenedPair]) -> CurveBasis:
         pairs = Pairs(tuple(pair.columns for pair in found), self.plan.pair_coordinates(max(len(found), 1)))
         return CurveBasis(self.columns, self.shares, self.plan.n_cosines, pairs)
@@ -390,6 +440,7 @@ class _Run:
             if not state.parameters.any():
                 state.first = frame.root @ gradient
             kept = _kept_share(state.parameters, state.first, gradient, std, frame.root)
+            state.gain = self._gain(kept * state.parameters, state.parameters, moments, frame.root @ gradient)
             state.history.add(gradient, std, frame, state.parameters)
             for output in range(self.plan.outputs):
                 found = state.history.posterior(
@@ -403,6 +454,12 @@ class _Run:
                     state.variances[output] = np.maximum(found.variances, _KEPT * first_guess)
         state.parameters = kept * state.parameters
         state.covariance = [self._covariance(state, basis, moments, output) for output in range(self.plan.outputs)]
+
+    def _gain(self, position: Array, taken_at: Array, moments: Array, gradient: Array) -> float:
+        """2θᵀb − θᵀHθ: what scores at θ take off the mean squared error, by a gradient b − Hθ' that θ does not know."""
+        slope = gradient + self.curvatures * (moments @ taken_at)
+        bend = self.curvatures * (moments @ position)
+        return float(np.einsum("ik,ik->", position, 2 * slope - bend))
 
     def _sampling(self, output: int) -> float:
         """Variance of a gradient by sampling, per unit of second moments."""
@@ -493,8 +550,8 @@ def _widened(state: _State, basis: CurveBasis, found: list[ScreenedPair], ridge:
     )
 
 
-def _explained(state: _State, moments: Array) -> tuple[float, float]:
-    """Variance of the scores, and the expected square of what is wrong with them."""
+def _explained(state: _State, moments: Array) -> tuple[float, float, float]:
+    """Variance of the scores, the expected square of what is wrong with them, and what they take off the error."""
     signal = float(np.einsum("ik,ij,jk->", state.parameters, moments, state.parameters))
     unknown = float(sum(np.einsum("ij,ij->", cov, moments) for cov in state.covariance))
-    return signal, unknown
+    return signal, unknown, state.gain
