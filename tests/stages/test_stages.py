@@ -12,7 +12,7 @@ import pytest
 from gratis.mechanisms.location_scale import Standardiser
 from gratis.mechanisms.rows import Rows, in_chunks
 from gratis.records.neighbouring import Neighbouring
-from gratis.stages.block_shrinkage import cleaned_moments, combined, pair_moments
+from gratis.stages.block_shrinkage import cleaned_moments, combined, pair_moments, spectral_moments
 from gratis.stages.clipped_gradients import plan_gradients, release_gradient
 from gratis.stages.column_histograms import plan_column_histograms, release_column_histograms
 from gratis.stages.columns import BINS, REACH, Columns
@@ -246,3 +246,19 @@ def test_the_posterior_finds_the_solution_and_forgets_what_is_noise() -> None:
     )  # fmt: skip
     assert wider.mean[:8] == pytest.approx(truth, abs=0.05)
     assert abs(wider.mean[8]) < 1e-3
+
+
+@pytest.mark.parametrize("rank", [1, 5, 60])
+def test_the_spectrum_cleans_moments_of_columns_that_move_together_and_harms_none_that_do_not(rank: int) -> None:
+    rng = np.random.default_rng(rank)
+    p, std = 60, 0.12
+    factors = rng.normal(size=(p, rank))
+    truth = factors @ factors.T / np.sqrt(np.outer(np.square(factors).sum(1), np.square(factors).sum(1)))
+    if rank == p:
+        truth = np.eye(p)
+    noise = rng.normal(size=(p, p)) * std
+    noisy = truth + np.triu(noise, 1) + np.triu(noise, 1).T
+    found, unknown = spectral_moments(noisy, std, np.diag(truth))
+    assert np.linalg.eigvalsh(found)[0] >= 0
+    assert np.linalg.norm(found - truth) < 0.7 * np.linalg.norm(noisy - truth)
+    assert np.linalg.norm(noisy - truth, 2) < 1.2 * unknown

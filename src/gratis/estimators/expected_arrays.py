@@ -50,7 +50,7 @@ _ADDITIVE = {
     "covariances": Expected(("squares", "outputs")),
     "shares": Expected(("places",), values="positive"),
     "offset": Expected(("outputs",)),
-    "explained": Expected(("2",)),
+    "explained": Expected(("3",)),
     **_map("features", "columns"),
     **_map("target", "1"),
 }
@@ -99,7 +99,7 @@ def check_headers(
     if set(headers) != set(expected):
         named = ", ".join(sorted(set(headers) ^ set(expected)))[:100]
         raise GratisError(f"the arrays {named} are missing or unknown")
-    sizes = {"1": 1, "2": 2, "columns": n_columns, "columns and one": n_columns + 1}
+    sizes = {"1": 1, "3": 3, "columns": n_columns, "columns and one": n_columns + 1}
     if n_features is not None:
         sizes["features"] = n_features
     if "classes" in headers:

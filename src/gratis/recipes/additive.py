@@ -51,13 +51,13 @@ class Additive:
 
     def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> AdditiveRelease:
         """Release everything; rows that are not in memory are read anew for every release, in constant memory."""
-        model = run_additive(rows, self.stages, noise=noise, impute=self.impute)
-        return AdditiveRelease(model.projected(self.directions) if self.directions else model, _prediction(model))
+        model, expected = run_additive(rows, self.stages, noise=noise, impute=self.impute, directions=self.directions)
+        return AdditiveRelease(model, expected)
 
 
 @dataclass(frozen=True, slots=True)
 class AdditiveRelease:
-    """A released additive model, and what is predicted of it given the releases."""
+    """A released additive model, and the score on fresh rows that the releases let expect."""
 
     model: ReleasedAdditive
     prediction: Prediction
@@ -107,26 +107,5 @@ def _forecast(stages: AdditivePlan, budget: Budget) -> Prediction:
         ),
         details={
             "unit": "½·variance of the target" if stages.n_classes is None else "nats, for log-odds of variance 1"
-        },
-    )
-
-
-def _prediction(model: ReleasedAdditive) -> Prediction:
-    """What the posterior says is still unknown: half the expected squared error of the curves."""
-    unit = float(model.target.scale[0]) ** 2
-    value = 0.5 * unit * model.explained[1]
-    return Prediction(
-        quantity="excess_risk",
-        value=value,
-        low=0.5 * value,
-        high=2.0 * value,
-        source="posterior of the released gradients",
-        assumptions=(
-            "the truth is a sum of the chosen curves and surfaces, and the residual's variance half of the target's",
-            "the range is a factor of two either way",
-        ),
-        details={
-            "unit": "½·squared error" if model.n_classes is None else "squared error of log-odds, halved",
-            "variance_of_predictions": unit * model.explained[0],
         },
     )

@@ -25,9 +25,10 @@ from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
 from gratis.recipes.released_additive import ReleasedAdditive
 from gratis.records.checks import check_count, check_positive
-from gratis.records.events import Composition, Event
+from gratis.records.events import Composition, Event, GaussianRelease
 from gratis.records.neighbouring import Neighbouring
-from gratis.stages.block_shrinkage import cleaned_moments, combined, pair_moments
+from gratis.records.predictions import Prediction
+from gratis.stages.block_shrinkage import cleaned_moments, combined, pair_moments, spectral_moments
 from gratis.stages.clipped_gradients import GradientsPlan, Residuals, plan_gradients, release_gradient
 from gratis.stages.column_histograms import (
     HistogramPlan,
@@ -39,6 +40,7 @@ from gratis.stages.column_histograms import (
 from gratis.stages.columns import Columns
 from gratis.stages.curve_basis import CurveBasis, Pairs
 from gratis.stages.feature_moments import MomentsPlan, plan_feature_moments, release_feature_moments
+from gratis.stages.fit_score import expected_accuracy, expected_r_squared, plan_score, release_score
 from gratis.stages.gradient_posterior import GradientHistory, precondition
 from gratis.stages.pair_screening import ScreenedPair, ScreeningPlan, plan_pair_screening, screen_pairs
 
@@ -48,7 +50,7 @@ Array = NDArray[np.float64]
 
 # Constants without another source: the prototype's, chosen on California, bike_hour, white wine, communities, adult.
 _RECORDS_PER_COSINE, _MOST_COSINES = 4, 16
-_RECORDS_PER_BENT_COLUMN = 20
+_RECORDS_PER_BENT_COLUMN = 40  # airfoil and concrete below it: lines alone are better
 _RECORDS_PER_SQUARED_COLUMN = 8  # from here on pairs are looked for
 _RECORDS_PER_PAIR, _RECORDS_PER_PAIR_FEATURE = 600, 20
 _MOST_MAIN, _MOST_IN_PAIRS = 400, 320  # features: seconds grow with their cube
@@ -59,27 +61,38 @@ _UNEXPLAINED = 0.5  # share of the target's variance that sampling noise is reck
 _FALL = 0.7  # of the least energy of gradients so far; above it the next step is smaller
 _RIDGE = 0.045  # times the unknown part of the second moments; validation parts, .03 … .12 do alike
 _KEPT = 1e-2  # least variance of a group in the basis of gradients, in units of the first guess
-# With few records the scales must be found first of all, and a narrow clip and few steps lose less than their noise.
-# Between the two, settings move with ln N. Scarce ones: validation parts of small tables (docs/results/additive.md).
+# With few records the scales must be found first of all, the target's before those of the columns. Shares of μ² at
+# N records in units of the noise; in between they move with ln N. The first two: other splits of small tables
+# (docs/results/additive.md).
+_SHARES = {
+    15.0: {"features": 0.14, "target": 0.48, "histograms": 0.02, "moments": 0.08, "gradients": 0.28},
+    80.0: {"features": 0.22, "target": 0.10, "histograms": 0.03, "moments": 0.15, "gradients": 0.50},
+    1000.0: {"features": 0.10, "target": 0.05, "histograms": 0.05, "moments": 0.15, "gradients": 0.65},
+}
+# A narrow clip and few steps lose less than their noise where records are scarce.
 _SCARCE, _PLENTY = 100.0, 1000.0
-_SCARCE_SHARES = {"features": 0.25, "target": 0.25, "histograms": 0.03, "moments": 0.12, "gradients": 0.35}
-_SHARES = {"features": 0.10, "target": 0.05, "histograms": 0.05, "moments": 0.15, "gradients": 0.65}
 _CLIP, _STEPS = (0.8, 1.3), (8, 12)
 _CLASS_CLIP, _CLASS_STEPS = (0.6, 0.6), (16, 16)
 # With pairs, what precedes the moments gets a fifth less, and the rest is split so.
 _BEFORE_PAIRS = 0.8
+_SCORE_SHARE = 0.03  # for the score of the fit; the rest is split as follows
+_CLIPPED_SQUARE = 8.0  # of residuals and targets in that score, in units of their variance
 _PAIR_SHARES = {"moments": 0.10, "gradients": 0.24, "screening": 0.10, "joint moments": 0.10, "joint gradients": 0.30}
 
 
-def _shares(plenty: float, *, pairs: bool, without: set[str]) -> dict[str, float]:
-    """Shares of μ², by how plentiful records are (0 scarce, 1 plenty); those of a missing stage go to the others."""
-    found = {name: (1 - plenty) * _SCARCE_SHARES[name] + plenty * share for name, share in _SHARES.items()}
+def _shares(records: float, *, pairs: bool, without: set[str]) -> dict[str, float]:
+    """Shares of μ² at N records in units of the noise; those of a missing stage go to the others."""
+    sizes = np.log(list(_SHARES))
+    found = {
+        name: float(np.interp(math.log(records), sizes, [shares[name] for shares in _SHARES.values()]))
+        for name in _SHARES[15.0]
+    }
     if pairs:
         first = {name: _BEFORE_PAIRS * found[name] for name in ("features", "target", "histograms")}
         rest = (1 - sum(first.values())) / sum(_PAIR_SHARES.values())
         found = first | {name: rest * share for name, share in _PAIR_SHARES.items()}
     kept = {name: share for name, share in found.items() if name not in without}
-    return {name: share / sum(kept.values()) for name, share in kept.items()}
+    return {name: (1 - _SCORE_SHARE) * share / sum(kept.values()) for name, share in kept.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +112,8 @@ class AdditivePlan:
     main: GradientsPlan
     main_mu: float
     clip: float
+    score: GaussianRelease
+    records: float  # N = nμ/κ
     screening: ScreeningPlan | None = None
     joint_moments: MomentsPlan | None = None
     joint: GradientsPlan | None = None
@@ -117,7 +132,7 @@ class AdditivePlan:
             self.screening, self.joint_moments, self.joint,
         )  # fmt: skip
         events: list[Event] = [stage.event for stage in stages if stage is not None]
-        return Composition(tuple(events))
+        return Composition((*events, self.score))
 
     def pair_coordinates(self, n_pairs: int) -> int:
         """Coordinates on each side of a pair, when so many pairs were chosen."""
@@ -168,9 +183,9 @@ def plan_additive(
     if numeric and records >= _RECORDS_PER_BENT_COLUMN * d:
         cosines = max(int(min(records / (_RECORDS_PER_COSINE * d), _MOST_MAIN / d - 1, _MOST_COSINES)), 0)
     width = 1 + numeric * (1 + cosines) + sum(categorical.values())
-    plenty = min(max(math.log(records / _SCARCE) / math.log(_PLENTY / _SCARCE), -0.5), 1.0)
+    plenty = min(max(math.log(records / _SCARCE) / math.log(_PLENTY / _SCARCE), 0.0), 1.0)
     clip, steps = (
-        scarce + max(plenty, 0.0) * (rich - scarce)
+        scarce + plenty * (rich - scarce)
         for scarce, rich in ((_CLIP, _STEPS) if n_classes is None else (_CLASS_CLIP, _CLASS_STEPS))
     )
     steps = round(steps)
@@ -179,7 +194,7 @@ def plan_additive(
         without.add("features")
     if not (cosines or categorical or n_classes):
         without.add("histograms")  # lines alone: ranks are not needed
-    shares = _shares(plenty, pairs=with_pairs, without=without)
+    shares = _shares(records, pairs=with_pairs, without=without)
     # One part in 10¹² less, so that rounding cannot push the sum of squares above μ².
     mus = {name: mu * math.sqrt(share) * (1 - 1e-12) for name, share in shares.items()}
     target = features = None
@@ -219,6 +234,10 @@ def plan_additive(
         ),
         main_mu=mus["gradients"],
         clip=clip,
+        score=plan_score(
+            n, 2 if n_classes is None else 1, mu=mu * math.sqrt(_SCORE_SHARE) * (1 - 1e-12), neighbouring=neighbouring
+        ),
+        records=records,
     )
     if not with_pairs:
         return plan
@@ -246,15 +265,26 @@ def _pair_coordinates(records: float, n_pairs: int) -> int:
     return int(min(max(wanted, 3), 8, max(math.isqrt(_MOST_IN_PAIRS // n_pairs), 1)))
 
 
-def run_additive(rows: Rows, plan: AdditivePlan, *, noise: NoiseSource, impute: bool = False) -> ReleasedAdditive:
-    """Make the releases of the plan and return the model.
+def run_additive(
+    rows: Rows,
+    plan: AdditivePlan,
+    *,
+    noise: NoiseSource,
+    impute: bool = False,
+    directions: Mapping[int, int] | None = None,
+) -> tuple[ReleasedAdditive, Prediction]:
+    """Make the releases of the plan and return the model, monotone in given `directions`, and its expected score.
 
     **Guarantee**: all that is returned is a function of the releases in `plan.event`, each made from the rows and from
     earlier releases by its stage (guarantees there). How many pairs are chosen is post-processing of the screening;
     no later event depends on it. Rows with a target that is not finite contribute nothing, nor do rows with an
     invalid feature unless `impute` puts the centre of the column there.
     """
-    return _Run(rows, plan, noise, impute).model()
+    run = _Run(rows, plan, noise, impute)
+    model = run.model()
+    if directions:
+        model = model.projected(directions)
+    return model, run.expected_score(model)
 
 
 @dataclass(slots=True)
@@ -266,6 +296,7 @@ class _State:
     history: GradientHistory
     first: Array  # gradient at 0
     ridge: float = 0.0
+    gain: float = 0.0  # by how much the mean squared error fell, as far as gradients can tell
     covariance: list[Array] = field(default_factory=list)
 
 
@@ -314,7 +345,10 @@ class _Run:
         if plan.histograms is None:
             # Nobody asked how wide the columns are on their new scale: about 1, and what the moments say.
             within = [pair_moments(noisy[i : i + 1, i : i + 1], math.sqrt(2) * std, w) for i, w in enumerate(within)]
-        moments, unknown = cleaned_moments(noisy, np.full_like(noisy, std), within)
+        if basis.width == 1 + plan.n_columns:
+            moments, unknown = spectral_moments(noisy, std, np.concatenate(within).ravel())
+        else:
+            moments, unknown = cleaned_moments(noisy, np.full_like(noisy, std), within)
         kinds = basis.groups()[1]
         state = _State(
             np.zeros((basis.width, plan.outputs)),
@@ -344,6 +378,31 @@ class _Run:
             basis, state.parameters, state.covariance, target=self.target, offset=self.offset,
             n_classes=plan.n_classes, explained=_explained(state, moments),
         )  # fmt: skip
+
+    def expected_score(self, model: ReleasedAdditive) -> Prediction:
+        """Release the score of the model on the training rows, and say what fresh rows may be expected to give."""
+        n, classes = self.plan.n_records, self.plan.n_classes
+        reach = model.target.window / model.target.scale
+
+        def squares(X: Array, y: Array) -> Array:
+            target = model.target.transform(y[:, None])
+            return np.square(np.hstack([target - np.clip(model.scores(X), -reach, reach), target]))
+
+        def right(X: Array, y: Array) -> Array:
+            scores = model.scores(X)
+            found = scores.argmax(axis=1) if model.outputs > 1 else scores[:, 0] > 0
+            return np.asarray(found == y, dtype=np.float64)[:, None]
+
+        usable = self.rows.mapped(lambda X, y: (X, np.where(self.columns.usable(X, y), y, np.nan)))
+        if classes is not None:
+            assert self.shares.classes is not None
+            found = release_score(usable, right, np.ones(1), n, self.plan.score, noise=self.noise)
+            return expected_accuracy(found, n, self.plan.records, float(self.shares.classes.max()))
+        # Residuals are smaller the more the gradients said was explained; a narrower clip has less noise.
+        left = min(max(1 - model.explained[2], 0.2), 1.0)
+        widths = _CLIPPED_SQUARE * np.array([left, 1.0])
+        found = release_score(usable, squares, widths, n, self.plan.score, noise=self.noise)
+        return expected_r_squared(found, n, self.plan.records)
 
     def _with_pairs(self, found: list[ScreenedPair]) -> CurveBasis:
         pairs = Pairs(tuple(pair.columns for pair in found), self.plan.pair_coordinates(max(len(found), 1)))
@@ -380,6 +439,7 @@ class _Run:
             if not state.parameters.any():
                 state.first = frame.root @ gradient
             kept = _kept_share(state.parameters, state.first, gradient, std, frame.root)
+            state.gain = self._gain(kept * state.parameters, state.parameters, moments, frame.root @ gradient)
             state.history.add(gradient, std, frame, state.parameters)
             for output in range(self.plan.outputs):
                 found = state.history.posterior(
@@ -393,6 +453,12 @@ class _Run:
                     state.variances[output] = np.maximum(found.variances, _KEPT * first_guess)
         state.parameters = kept * state.parameters
         state.covariance = [self._covariance(state, basis, moments, output) for output in range(self.plan.outputs)]
+
+    def _gain(self, position: Array, taken_at: Array, moments: Array, gradient: Array) -> float:
+        """2θᵀb − θᵀHθ: what scores at θ take off the mean squared error, by a gradient b − Hθ' that θ does not know."""
+        slope = gradient + self.curvatures * (moments @ taken_at)
+        bend = self.curvatures * (moments @ position)
+        return float(np.einsum("ik,ik->", position, 2 * slope - bend))
 
     def _sampling(self, output: int) -> float:
         """Variance of a gradient by sampling, per unit of second moments."""
@@ -483,8 +549,8 @@ def _widened(state: _State, basis: CurveBasis, found: list[ScreenedPair], ridge:
     )
 
 
-def _explained(state: _State, moments: Array) -> tuple[float, float]:
-    """Variance of the scores, and the expected square of what is wrong with them."""
+def _explained(state: _State, moments: Array) -> tuple[float, float, float]:
+    """Variance of the scores, the expected square of what is wrong with them, and what they take off the error."""
     signal = float(np.einsum("ik,ij,jk->", state.parameters, moments, state.parameters))
     unknown = float(sum(np.einsum("ij,ij->", cov, moments) for cov in state.covariance))
-    return signal, unknown
+    return signal, unknown, state.gain

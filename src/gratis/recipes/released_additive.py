@@ -26,7 +26,8 @@ class ReleasedAdditive:
     """Scores = offset + intercept + Σ curves + Σ surfaces, in units of the standardised target (or log-odds).
 
     Everything here is released or public. `covariances` holds the posterior covariance of the coefficients of every
-    term, without what is between terms; `explained` is the variance of the scores and what is unknown of it.
+    term, without what is between terms; `explained` is the variance of the scores, what is unknown of it, and what the
+    scores take off the mean squared error as far as the last gradient can tell.
     """
 
     basis: CurveBasis
@@ -35,13 +36,13 @@ class ReleasedAdditive:
     target: Standardiser
     offset: Array
     n_classes: int | None
-    explained: tuple[float, float]
+    explained: tuple[float, float, float]
     directions: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls, basis: CurveBasis, coefficients: Array, covariance: list[Array], *, target: Standardiser, offset: Array,
-        n_classes: int | None, explained: tuple[float, float],
+        n_classes: int | None, explained: tuple[float, float, float],
     ) -> ReleasedAdditive:  # fmt: skip
         """Keep of the covariance (p, p) of every output the blocks of the terms: (outputs, width, width) each."""
         spans = [basis.term(t) for t in range(len(basis.edges) - 1)]
@@ -160,9 +161,9 @@ def additive_model(
     flat = np.split(arrays["covariances"], np.cumsum(sizes)[:-1])
     blocks = tuple(part.T.reshape(-1, *[round(len(part) ** 0.5)] * 2) for part in flat)
     signs = {_column(column, d): 1 if sign == 1 else -1 for column, sign in facts["directions"]}
-    signal, unknown = arrays["explained"]
+    signal, unknown, gain = map(float, arrays["explained"])
     return ReleasedAdditive(
-        basis, arrays["coefficients"], blocks, target, arrays["offset"], n_classes, (float(signal), float(unknown)),
+        basis, arrays["coefficients"], blocks, target, arrays["offset"], n_classes, (signal, unknown, gain),
         signs,
     )  # fmt: skip
 

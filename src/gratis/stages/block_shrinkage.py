@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["cleaned_moments", "combined", "pair_moments", "positive"]
+__all__ = ["cleaned_moments", "combined", "pair_moments", "positive", "spectral_moments"]
 
 Array = NDArray[np.float64]
 
@@ -45,6 +45,25 @@ def cleaned_moments(noisy: Array, std: Array, within: list[Array]) -> tuple[Arra
         span = slice(start, start + len(block))
         found[span, span] = block
     return positive(found), 2 * math.sqrt(float(unknown.sum(axis=1).max()))
+
+
+def spectral_moments(noisy: Array, std: float, diagonal: Array) -> tuple[Array, float]:
+    """Return second moments of single features, cleaned by their spectrum, and the edge of the noise's.
+
+    Blocks of one entry say too little to be shrunk each by its own evidence, but the columns of wide tables move
+    together. Symmetric noise of deviation s has eigenvalues up to 2s√p. One that stands out at w is √(w² − 4s²p) in
+    the best matrix with the same vectors (of a low-rank signal; Gavish and Donoho 2017); what the known diagonal
+    leaves over is spread evenly over the directions that do not stand out.
+    """
+    matrix = (noisy + noisy.T) / 2
+    np.fill_diagonal(matrix, diagonal)
+    values, vectors = np.linalg.eigh(matrix)
+    edge = 2 * std * math.sqrt(len(matrix))
+    hidden = values <= edge
+    found = np.sqrt(np.maximum(np.square(values) - edge**2, 0.0))
+    left = float(diagonal.sum() - found[~hidden].sum()) / max(int(hidden.sum()), 1)
+    found[hidden] = min(max(left, 1e-6), edge)
+    return np.asarray((vectors * np.maximum(found, 1e-6)) @ vectors.T), edge
 
 
 def pair_moments(noisy: Array, std: float, independent: Array) -> Array:

@@ -1,0 +1,118 @@
+"""How good the fit is, paid for: one last release of a score, and the range that it leaves for fresh rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
+from gratis.numerics.rounding import rounding_inflation
+from gratis.records.events import GaussianRelease
+from gratis.records.neighbouring import Neighbouring
+from gratis.records.predictions import Prediction
+
+__all__ = ["expected_accuracy", "expected_r_squared", "plan_score", "release_score"]
+
+Array = NDArray[np.float64]
+Gains = Callable[[Array, Array], Array]
+
+COVERED = 0.8  # of the range
+# Least deviation of what is not modelled (clipped squares, the step after the last gradient), and the relative
+# variance of mean squares: training rows and a quarter as many fresh ones. Coverage: docs/results/tables.md.
+_MODEL_ERROR = 0.02
+_SAMPLING = 15.0
+# Before the score is seen: N = nμ/κ records in units of the noise learn little if N is small, and a fit below the mean
+# predictor is unlikely.
+_LITTLE_LEARNT, _BELOW = 200.0, 0.08
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedScore:
+    """Means of the parts of a score, and the deviation of their noise."""
+
+    means: Array
+    deviations: Array
+
+
+def plan_score(n_records: int, parts: int, *, mu: float, neighbouring: Neighbouring) -> GaussianRelease:
+    """Fix the release of the mean of vectors in [0, 1]^parts at `mu`-GDP.
+
+    A record adds one such vector over n, or nothing: both relations move the mean by at most √parts/n, for the
+    difference of two vectors in the cube is no longer than its diagonal.
+    """
+    size = math.sqrt(parts)
+    sensitivity = size * rounding_inflation(n_records, parts + 16, sensitivity=size) / n_records
+    return GaussianRelease(
+        sensitivity=sensitivity, noise_std=sensitivity / mu, neighbouring=neighbouring, label="score of the fit"
+    )
+
+
+def release_score(
+    rows: Rows, gains: Gains, widths: Array, n_records: int, event: GaussianRelease, *, noise: NoiseSource
+) -> ReleasedScore:
+    """Return the means of clip(gains/widths, 0, 1)·widths with noise.
+
+    **Guarantee**: the release is that of `event`, if `gains` (rows and targets to (m, parts)) uses released values
+    only, and row by row. What is not finite counts as 0, so a record without a target adds nothing.
+    """
+
+    def clipped(X: Array, y: Array) -> Array:
+        found = np.where(np.isfinite(y)[:, None], gains(X, np.where(np.isfinite(y), y, 0.0)), 0.0)
+        shares = np.clip(np.nan_to_num(found / widths, nan=0.0, posinf=1.0, neginf=0.0), 0.0, 1.0)
+        return np.asarray(shares.sum(axis=0))
+
+    with np.errstate(all="ignore"):
+        total = rows.total(clipped)
+    released = noise.release(total / n_records, event.noise_std)
+    return ReleasedScore(released * widths, event.noise_std * widths)
+
+
+def expected_r_squared(score: ReleasedScore, n_records: int, records: float) -> Prediction:
+    """R² on fresh rows, from the mean squares of residuals and of the target (about its released mean).
+
+    `records` is N = nμ/κ of the whole fit.
+    """
+    square = max(float(score.means[1]), float(score.deviations[1]), 1e-12)
+    left = float(score.means[0]) / square
+    noise = math.hypot(score.deviations[0], left * score.deviations[1]) / square
+    return _expected("r_squared", 1 - left, noise, n_records, records, low=-0.5, mean=0.0)
+
+
+def expected_accuracy(score: ReleasedScore, n_records: int, records: float, largest_share: float) -> Prediction:
+    """Accuracy on fresh rows, from the share of records that are predicted rightly."""
+    value, noise = float(score.means[0]), float(score.deviations[0])
+    return _expected("accuracy", value, noise, n_records, records, low=0.0, mean=largest_share)
+
+
+def _expected(
+    quantity: str, value: float, noise: float, n_records: int, records: float, *, low: float, mean: float
+) -> Prediction:
+    """The posterior of a score on fresh rows on a grid: flat above what `mean` predicts, unless records are few."""
+    grid = np.linspace(low, 1.0, 1201)
+    if quantity == "accuracy":
+        sampling = np.sqrt(5 * np.maximum(grid * (1 - grid), 1e-3) / n_records)  # rows, and a quarter as many
+    else:
+        sampling = (1 - grid) * math.sqrt(_SAMPLING / n_records)
+    deviation = np.sqrt(noise**2 + np.square(sampling) + _MODEL_ERROR**2)
+    weights = -0.5 * np.square((value - grid) / deviation) - np.log(deviation) - np.maximum(mean - grid, 0.0) / _BELOW
+    weights -= _LITTLE_LEARNT / records * np.maximum(grid - mean, 0.0)
+    share = np.exp(weights - weights.max())
+    below = np.cumsum(share) / share.sum()
+    at = [float(np.interp(q, below, grid)) for q in ((1 - COVERED) / 2, 0.5, (1 + COVERED) / 2)]
+    return Prediction(
+        quantity=quantity,
+        value=at[1],
+        low=at[0],
+        high=at[2],
+        source="a score of the training rows, released with the model",
+        assumptions=(
+            "fresh rows come from where the training rows came from; a quarter as many of them",
+            f"the range is to hold in {COVERED:.0%} of fits; squares beyond a few deviations are clipped",
+        ),
+        details={"noise": noise},
+    )
