@@ -113,7 +113,9 @@ def _pass_plan(n_records: int, n_columns: int, budget: Budget, schedule: str, de
             raise GratisError(
                 "the learning rates of one pass must not rise: the noise of later steps hides earlier ones"
             )
-        edges = tuple(np.linspace(0.0, 1.0, len(rates) + 1).tolist())
+        # Row k stands at k/n: half a row further, so that the last of a part still belongs to it.
+        inner = (np.rint(np.linspace(0, n_records, len(rates) + 1))[1:-1] + 0.5) / n_records
+        edges = (0.0, *inner.tolist(), 1.0)
         clips = (descent.clip_norm / math.sqrt(n_columns),) * len(rates)
         return plan_given_pass(facts, StepwiseSchedule(edges, tuple(rate * n_records for rate in rates), clips))
     return plan_linear(facts, algorithm="one-pass", schedule=schedule, compare=False)
