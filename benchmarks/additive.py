@@ -23,7 +23,7 @@ import numpy as np
 from sklearn.metrics import log_loss, roc_auc_score
 
 from gratis import DPAdditiveClassifier, DPAdditiveRegressor, DPLinearRegression, DPLogisticRegression
-from tables import REGRESSION, read
+from tabular import REGRESSION, read
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 EPSILONS, DELTA, RELATIONS = (0.3, 1.0, 3.0), 1e-5, ("zero-out", "replace-one")

@@ -1,6 +1,6 @@
 """Real tables at ε = 1, δ = 1e−5: ours with private and with public preprocessing, OLS, AdaSSP, mean prediction.
 
-    GRATIS_DATA=... python benchmarks/tables.py --tables california,bike_hour --seeds 10 --output tables.json
+    GRATIS_DATA=... python benchmarks/linear_tables.py --tables california,bike_hour --seeds 10 --output tables.json
 
 Test R² (accuracy for classes), median over random 80/20 splits, of `DPLinearRegression` and `DPLogisticRegression` as
 they are shipped. Noise seeds are fixed so that a table can be reproduced: never do that with data that matters.
@@ -9,11 +9,8 @@ they are shipped. Noise seeds are fixed so that a table can be reproduced: never
 from __future__ import annotations
 
 import argparse
-import csv
-import gzip
 import json
 import math
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,129 +25,10 @@ from gratis.estimators.scales import PublicScales
 from gratis.mechanisms.location_scale import Standardiser
 from gratis.records.budget import Budget
 from gratis.records.neighbouring import Neighbouring
+from tabular import CLASSIFICATION, REGRESSION, split
 
 Array = NDArray[np.float64]
 EPSILON, DELTA = 1.0, 1e-5
-
-
-def read(name: str, header: bool = True) -> tuple[list[str], list[list[str]]]:
-    with gzip.open(Path(os.environ["GRATIS_DATA"]) / name, "rt") as file:
-        rows = [row for row in csv.reader(file) if row]
-    return (rows[0], rows[1:]) if header else ([], rows)
-
-
-def last_column(name: str, header: bool = True) -> tuple[Array, Array]:
-    table = np.array(read(name, header)[1], dtype=np.float64)
-    return table[:, :-1], table[:, -1]
-
-
-def bike() -> tuple[Array, Array]:
-    names, rows = read("tabular/bike_hour.csv.gz")
-    left_out = {"casual", "registered", "instant", "dteday", "cnt"}
-    kept = [i for i, name in enumerate(names) if name not in left_out]
-    target = names.index("cnt")
-    return np.array([[r[i] for i in kept] for r in rows], float), np.array([r[target] for r in rows], float)
-
-
-def communities() -> tuple[Array, Array]:
-    """Columns that are mostly missing are left out, and one missing cell is set to zero: 100 columns."""
-    table = np.array(read("tabular/communities_crime.csv.gz")[1])[:, 5:]
-    kept = table[:, (table == "?").mean(axis=0) < 0.01]
-    values = np.where(kept == "?", "0", kept).astype(np.float64)
-    return values[:, :-1], values[:, -1]
-
-
-def blog() -> tuple[Array, Array]:
-    X, y = last_column("tabular/blogfeedback_train.csv.gz", header=False)
-    return X[:, X.std(axis=0) > 0], np.log1p(y)
-
-
-def adult() -> tuple[Array, Array]:
-    """Numbers as they are, one column for each (public) level of the others."""
-    names, train = read("tabular/adult_train.csv.gz")
-    everything = np.array(train + read("tabular/adult_test.csv.gz")[1])
-    numeric = {"age", "fnlwgt", "education_num", "capital_gain", "capital_loss", "hours_per_week"}
-    table, blocks = np.array(train), []
-    for j, name in enumerate(names[:-1]):
-        column = table[:, j]
-        if name in numeric:
-            blocks.append(column.astype(np.float64)[:, None])
-        else:
-            blocks.append((column[:, None] == np.unique(everything[:, j])).astype(np.float64))
-    return np.hstack(blocks), np.char.startswith(table[:, -1], ">").astype(np.float64)
-
-
-def pmlb(name: str) -> Callable[[], tuple[Array, Array]]:
-    return lambda: last_column(f"tabular/{name}.csv.gz")
-
-
-def as_binary(load: Callable[[], tuple[Array, Array]], below: float) -> Callable[[], tuple[Array, Array]]:
-    def loaded() -> tuple[Array, Array]:
-        X, y = load()
-        return X[:, X.std(axis=0) > 0], (y < below).astype(np.float64)
-
-    return loaded
-
-
-def as_classes(load: Callable[[], tuple[Array, Array]]) -> Callable[[], tuple[Array, Array]]:
-    def loaded() -> tuple[Array, Array]:
-        X, y = load()
-        return X, np.unique(y, return_inverse=True)[1].astype(np.float64)
-
-    return loaded
-
-
-def adult_hours() -> tuple[Array, Array]:
-    """Hours a week from everything else: little can be said about them."""
-    X, y = adult()
-    names = read("tabular/adult_train.csv.gz")[0]
-    everything = np.array(read("tabular/adult_train.csv.gz")[1] + read("tabular/adult_test.csv.gz")[1])
-    numeric = {"age", "fnlwgt", "education_num", "capital_gain", "capital_loss", "hours_per_week"}
-    before = names[: names.index("hours_per_week")]
-    column = sum(1 if name in numeric else len(np.unique(everything[:, j])) for j, name in enumerate(before))
-    return np.column_stack([np.delete(X, column, axis=1), y]), X[:, column]
-
-
-def parquet(name: str) -> Callable[[], tuple[Array, Array]]:
-    """One of the tables with columns x0… and `target`."""
-
-    def loaded() -> tuple[Array, Array]:
-        from pyarrow.parquet import read_table
-
-        columns = read_table(Path(os.environ["GRATIS_DATA"]) / f"tabular/{name}.parquet").to_pydict()
-        y = np.array(columns.pop("target"), dtype=np.float64)
-        return np.array(list(columns.values()), dtype=np.float64).T, y
-
-    return loaded
-
-
-REGRESSION: dict[str, Callable[[], tuple[Array, Array]]] = {
-    "california": lambda: last_column("california/california_housing.csv.gz"),
-    "communities_crime": communities,
-    "blogfeedback": blog,
-    "pmlb_4544": pmlb("pmlb_4544_GeographicalOriginalofMusic"),
-    "winequality_red": pmlb("winequality_red"),
-    "winequality_white": pmlb("winequality_white"),
-    "bike_hour": bike,
-    "cpu_act": pmlb("pmlb_573_cpu_act"),
-    "house_16H": pmlb("pmlb_574_house_16H"),
-    "concrete": lambda: last_column("tabular/uci_concrete.csv.gz", header=False),
-    "airfoil": lambda: last_column("tabular/uci_airfoil.csv.gz", header=False),
-    "spambase_01": pmlb("pmlb_spambase"),
-    "optdigits_01": as_binary(pmlb("pmlb_optdigits"), 5),
-    "dna_01": as_binary(pmlb("pmlb_dna"), 3),
-    "isolet_01": as_binary(pmlb("skfeature_isolet"), 14),
-    "adult_01": adult,
-    "adult_hours": adult_hours,
-    **{name: parquet(name) for name in ("housing", "stock", "forest", "energy", "gas_drift", "pol", "mv")},
-    **{name: parquet(name) for name in ("fri_c4_100", "clean2", "texture")},
-}
-CLASSIFICATION: dict[str, Callable[[], tuple[Array, Array]]] = {
-    "spambase": as_classes(pmlb("pmlb_spambase")),
-    "optdigits": as_classes(pmlb("pmlb_optdigits")),
-    "adult": adult,
-    "isolet": as_classes(pmlb("skfeature_isolet")),
-}
 
 
 def settings(relation: Neighbouring, seed: int, public: PublicScales | None = None) -> dict[str, Any]:
@@ -230,14 +108,6 @@ def adassp_best_case(
 
 def r_squared(y: Array, predicted: Array) -> float:
     return float(1 - np.square(y - predicted).mean() / y.var())
-
-
-def split(X: Array, y: Array, seed: int) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    # Seeds that nothing was tuned on: earlier ones helped to choose shares and windows.
-    order = np.random.default_rng(5000 + seed).permutation(len(y))
-    held = round(0.2 * len(y))
-    test, train = order[:held], order[held:]
-    return (X[train], y[train]), (X[test], y[test])
 
 
 def regression(name: str, relation: Neighbouring, seeds: int) -> dict[str, Any]:

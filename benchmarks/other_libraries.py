@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from gratis import DPLinearRegression, DPLogisticRegression
-from tables import CLASSIFICATION, REGRESSION, split
+from tabular import CLASSIFICATION, REGRESSION, split
 
 OTHER = """
 import json, sys, warnings

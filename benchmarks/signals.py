@@ -33,7 +33,6 @@ import gratis.estimators.table_fit  # noqa: F401
 from gratis import Budget, Ledger, load_model
 from gratis.accounting import verify_certificate
 from gratis.cli.program import run
-from gratis.estimators.model_choice import predict_quality
 from gratis.records.certificates import Certificate
 from gratis.records.errors import GratisError
 
@@ -63,8 +62,6 @@ class Course:
         write_table(folder / "t.csv")
         Ledger.create(folder / "fresh", {"people": Budget(epsilon=20.0, delta=1e-3)})
         run(["--version"])  # loads what the command line needs
-        for rows in (150, 112, 113):  # predictions are remembered, so that the runs share them
-            predict_quality("linear", rows, 2, Budget(epsilon=4.0, delta=1e-3))
 
     def prepare(self, variant: str) -> Path:
         """Return the folder of a run that has not begun."""

@@ -18,7 +18,8 @@ import numpy as np
 
 from gratis.estimators import DPLinearRegression
 from gratis.records.neighbouring import Neighbouring
-from tables import DELTA, REGRESSION, r_squared, split
+from linear_tables import DELTA, r_squared
+from tabular import loaded, split
 
 SMALL = (
     "housing", "stock", "forest", "energy", "concrete", "fri_c4_100", "pmlb_4544", "airfoil", "winequality_red",

@@ -155,7 +155,6 @@ def test_a_file_larger_than_memory_is_trained_in_one_pass(
     shown = json.loads(capsys.readouterr().out)
     assert shown["certificate_verifies"]
     assert any("one pass in constant memory" in sentence for sentence in shown["plan"]["words"])
-    assert "in one pass" in shown["plan"]["predicted_quality"]["source"]
     leaves = [event.kind for event in Certificate.read(out / "certificate.json").event.leaves()]
     assert leaves.count("one-pass-iteration") == (1 if target == "y" else 3)
     assert run(["predict", str(out / "model.gratis"), str(tmp_path / "large.parquet"), "--output",
@@ -177,8 +176,10 @@ def test_dry_run_spends_and_writes_nothing(folder: Path, tmp_path: Path, capsys:
     where = ["--ledger", str(tmp_path / "l"), "--budget", "people", "--output", str(tmp_path / "out")]
     assert run([*command, *where]) == 0
     plan = json.loads(capsys.readouterr().out)["plan"]
-    assert plan["model"] in ("linear", "random-features")
-    assert plan["predicted_quality"]["low"] <= plan["predicted_quality"]["value"] <= plan["predicted_quality"]["high"]
+    assert plan["model"] in ("linear", "additive")
+    cost = plan["cost_of_privacy"]
+    assert cost["low"] <= cost["value"] <= cost["high"]
+    assert cost["unit"] == "R²"
     assert (tmp_path / "l").read_bytes() == before
     assert not (tmp_path / "out").exists()
 
@@ -262,19 +263,14 @@ WRONG_FEATURES = {
 
 @pytest.mark.parametrize("dry", [True, False], ids=["dry", "real"])
 @pytest.mark.parametrize(("arguments", "words"), WRONG_FEATURES.values(), ids=WRONG_FEATURES)
-def test_wrong_features_are_refused_before_anything_is_simulated_or_spent(
+def test_wrong_features_are_refused_before_anything_is_spent(
     folder: Path,
     tmp_path: Path,
     arguments: list[str],
     words: str,
     dry: bool,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def drawn(*_: object) -> None:
-        raise AssertionError("a synthetic problem was drawn")
-
-    monkeypatch.setattr("gratis.estimators.model_choice._simulated", drawn)
     Ledger.create(tmp_path / "l", {"people": Budget(epsilon=4.0, delta=1e-3)})
     before = (tmp_path / "l").read_bytes()
     command = ["fit", str(folder / arguments[0]), *arguments[1:], "--output", str(tmp_path / "out")]
@@ -289,41 +285,10 @@ def test_wrong_features_are_refused_before_anything_is_simulated_or_spent(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_prediction_is_for_the_features_that_were_asked_for(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def predicted(table: list[str], *options: str) -> dict[str, float]:
-        assert run(["fit", str(folder / table[0]), *table[1:], *options, "--dry-run", "--json"]) == 0
-        return json.loads(capsys.readouterr().out)["plan"]["predicted_quality"]
-
-    default = predicted(NUMBERS)
-    assert predicted(NUMBERS, "--n-features", "2000", "--features", "tanh")["value"] == default["value"]
-    one, relu = predicted(NUMBERS, "--n-features", "1"), predicted(NUMBERS, "--features", "relu")
-    assert one["value"] < default["value"] - 0.05
-    assert "p = 1" in one["source"]
-    assert relu["value"] != default["value"]
-    assert predicted(IMAGES, "--n-features", "1")["value"] < predicted(IMAGES)["value"] - 0.1
-
-
-def test_more_features_than_a_simulation_can_take(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gratis.estimators.model_choice._MOST_FEATURES", 50)
-    many = ["--n-features", "51", "--dry-run", "--json"]
-    assert run(["fit", str(folder / NUMBERS[0]), *NUMBERS[1:], *many]) == 0
-    found = json.loads(capsys.readouterr().out)["plan"]["predicted_quality"]
-    assert "p = 50" in found["source"]
-    assert "51 features do as well as 50" in found["assumptions"]
-    assert run(["fit", str(folder / IMAGES[0]), *IMAGES[1:], *many]) == 0
-    plan = json.loads(capsys.readouterr().out)["plan"]
-    assert plan["predicted_quality"] is None
-    assert "not predicted" in plan["words"][-1]
-
-
 def test_scattering_is_trained_and_reported_without_a_prediction(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sentence = "Accuracy on images depends on the images and is not predicted."
+    sentence = "Quality is not predicted"
     command = ["fit", str(folder / IMAGES[0]), *IMAGES[1:], "--features", "scattering"]
     assert run([*command, "--dry-run"]) == 0
     said = capsys.readouterr().err
@@ -332,7 +297,7 @@ def test_scattering_is_trained_and_reported_without_a_prediction(
     out = tmp_path / "out"
     assert run([*command, "--hold-out", "0.25", "--output", str(out), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert shown["plan"]["predicted_quality"] is None
+    assert shown["plan"]["cost_of_privacy"] is None
     assert shown["held_out_score"]["quantity"] == "accuracy"
     assert not (out / "report-figure-2.png").exists()  # no curve of predictions
     assert run(["report", str(out / "model.gratis"), "--output", str(tmp_path / "again.html")]) == 0
@@ -340,7 +305,7 @@ def test_scattering_is_trained_and_reported_without_a_prediction(
     assert page == (out / "report.html").read_text()
     assert sentence in page
     assert "accuracy, held-out rows" in page
-    assert ", predicted" not in page
+    assert "expected on fresh rows" not in page
     assert run(["predict", str(out / "model.gratis"), str(folder / IMAGES[0])]) == 0
 
 
@@ -663,7 +628,23 @@ def test_compare_and_schema(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     command = ["compare", str(folder / "t.csv"), "--target", "y", "--hash", "2", "--epsilon", "0.1,8", "--json"]
     assert run(command) == 0
     rows = json.loads(capsys.readouterr().out)["predictions"]
-    assert [r["epsilon"] for r in rows] == [0.1, 0.1, 8.0, 8.0]
-    assert rows[2]["value"] > rows[0]["value"] + 0.1
+    assert [(r["epsilon"], r["model"]) for r in rows[::3]] == [(0.1, "linear"), (8.0, "linear")]
+    assert rows[0]["cost"]["value"] > rows[3]["cost"]["value"] + 0.01
+    assert [r["model"] for r in rows if r["chosen"]] == ["linear", "additive"]
     assert run(["compare", "--n", "100"]) == 2
     assert "--d" in capsys.readouterr().err
+
+
+def test_auto_takes_curves_where_records_allow_them_and_says_what_to_expect(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 3000))
+    y = np.abs(a) + 0.3 * b + 0.2 * rng.normal(size=3000)
+    pa.parquet.write_table(pa.table({"a": a, "b": b, "y": y}), tmp_path / "t.parquet")
+    command = ["fit", str(tmp_path / "t.parquet"), "--target", "y", "--epsilon", "4", "--delta", "1e-5", "--no-audit"]
+    assert run([*command, "--hold-out", "0.2", "--output", str(tmp_path / "out"), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["plan"]["model"] == "additive"
+    assert shown["expected_score"]["low"] < shown["held_out_score"]["value"] < shown["expected_score"]["high"] + 0.1
+    assert "R², expected on fresh rows" in (tmp_path / "out" / "report.html").read_text()

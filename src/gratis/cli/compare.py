@@ -26,10 +26,12 @@ def compare(
     hash_buckets: int | None = typer.Option(None, "--hash", help="Hash every text column into so many buckets."),
     as_json: bool = JSON_OPTION,
 ) -> None:
-    """Predict R² or accuracy of every model at every budget; nothing is trained on the data or spent."""
-    from gratis.estimators.model_choice import choose_model
+    """Predict what privacy costs every model at every budget; nothing is trained on the data or spent."""
+    from gratis.estimators.fit_plan import plan
+    from gratis.estimators.model_choice import MODELS, choose_model
     from gratis.estimators.table_fit import table_sizes
     from gratis.records.budget import Budget
+    from gratis.records.facts import Facts
     from gratis.records.neighbouring import Neighbouring
 
     try:
@@ -44,17 +46,25 @@ def compare(
         n, d, classes = table_sizes(file, target, schema=schema, ignore=ignored, hash_buckets=hash_buckets)
     if n is None or d is None:
         raise GratisError("give a file and its --target, or the sizes --n and --d")
+    facts = Facts(rows=n, columns=d, classes=classes)
     rows, data = [], []
-    with messages(quiet=as_json).status("training every model on synthetic problems of this size"):
+    with messages(quiet=as_json).status("planning every model at every budget"):
         for budget in budgets:
-            found = choose_model(n, d, budget, n_classes=classes)
-            for name, prediction in found.predictions.items():
-                best = name == found.model
-                data.append({"epsilon": budget.epsilon, "model": name, "chosen": best, **prediction.to_json()})
-                span = f"{prediction.low:.3f} to {prediction.high:.3f}"
-                mark = "chosen" if best else ""
-                rows.append([f"{budget.epsilon:g}", name, f"{prediction.value:.3f}", span, mark])
-    measure = "R²" if classes is None else "accuracy"
+            chosen = choose_model(facts, budget).model
+            for name in MODELS[facts.task]:
+                cost = plan(name, rows=n, columns=d, classes=classes, budget=budget).cost if name != "mlp" else None
+                found = dict(zip(("value", "low", "high", "unit"), cost, strict=True)) if cost else None
+                data.append({"epsilon": budget.epsilon, "model": name, "chosen": name == chosen, "cost": found})
+                shown = (
+                    [f"{cost[0]:.3g}", f"{cost[1]:.3g} to {cost[2]:.3g}", cost[3]]
+                    if cost
+                    else ["not predicted", "", ""]
+                )
+                rows.append([f"{budget.epsilon:g}", name, *shown, "chosen" if name == chosen else ""])
     head = f"n = {n}, d = {d}" + (f", {classes} classes" if classes else "") + f", delta = {delta:g}, {neighbouring}"
-    shown = table(["epsilon", "model", f"predicted {measure}", "range over truths", ""], rows)
-    emit({"n": n, "d": d, "classes": classes, "predictions": data}, as_json=as_json, text=f"{head}\n{shown}")
+    words = "Cost against the same model without privacy. Which model fits the data better, sizes cannot tell."
+    shown_table = table(["epsilon", "model", "cost of privacy", "range", "unit", ""], rows)
+    emit(
+        {"n": n, "d": d, "classes": classes, "predictions": data}, as_json=as_json,
+        text=f"{head}\n{shown_table}\n{words}",
+    )  # fmt: skip

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from gratis.cli.fit_progress import FitProgress
-from gratis.cli.output import JSON_OPTION, emit, messages, table
+from gratis.cli.output import JSON_OPTION, emit, messages
 from gratis.records.errors import GratisError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gratis.estimators.model_choice import ModelChoice
     from gratis.estimators.model_folder import ModelFolder
     from gratis.estimators.private_fit import PrivateFit
     from gratis.estimators.settlement import LateLedger
@@ -92,8 +92,6 @@ def fit(
         plan = _plan(job)
         for sentence in plan["words"]:
             console.print(sentence, highlight=False, soft_wrap=True)
-        if job.choice:
-            console.print(_candidates(job.choice), highlight=False, soft_wrap=True)
         if dry_run:
             emit(
                 {"plan": plan, "spent": False}, as_json=as_json, text="dry run: nothing was read for training or spent"
@@ -133,6 +131,7 @@ def fit(
                 "report": str(folder.report) if folder.report.exists() else None,
                 "guarantee": certificate.guarantee | {"neighbouring": str(certificate.neighbouring)},
                 "certificate_verifies": not problems,
+                "expected_score": context["expected_score"],
                 "held_out_score": context["held_out_score"],
                 "audit": context.get("audit"),
                 "notes": run.notes,
@@ -149,30 +148,16 @@ def _listed(text: str | None) -> list[str] | None:
 
 
 def _plan(job: TableJob) -> dict[str, Any]:
-    predicted, words = job.prediction, job.words()
-    if predicted is not None:
-        measure = {"r_squared": "R²", "accuracy": "accuracy"}[predicted.quantity]
-        words.append(
-            f"Predicted {measure}: {predicted.value:.2f}, {predicted.low:.2f} to {predicted.high:.2f} over the "
-            f"synthetic problems of this size ({predicted.source})."
-        )
+    cost = job.plan.cost
     return {
         "model": job.model,
         "task": job.task,
         "rows": job.training.n_rows,
         "columns": len(job.schema.names),
         "streamed": job.streamed,
-        "predicted_quality": None if predicted is None else predicted.to_json(),
-        "words": words,
+        "cost_of_privacy": None if cost is None else dict(zip(("value", "low", "high", "unit"), cost, strict=True)),
+        "words": job.words(),
     }
-
-
-def _candidates(choice: ModelChoice) -> str:
-    rows = [
-        [name, *(f"{found.details['by_truth'][truth]:.3f}" for truth in ("straight", "curved"))]
-        for name, found in choice.predictions.items()
-    ]
-    return table(["model", "straight truth", "curved truth"], rows)
 
 
 def _open_ledger(ledger: Path | None, budget: str | None, console: Console) -> LateLedger | None:
@@ -194,19 +179,19 @@ def _open_ledger(ledger: Path | None, budget: str | None, console: Console) -> L
     return opened
 
 
-def _curve(job: TableJob) -> list[dict[str, float]]:
-    from gratis.estimators.model_choice import predict_quality
-    from gratis.records.budget import Budget
+def _curve(job: TableJob) -> list[dict[str, Any]]:
+    """The predicted cost of privacy at other budgets, by the same plan."""
+    from gratis.estimators.fit_plan import plan
 
-    if job.prediction is None or job.budget.epsilon is None:
+    if job.budget.epsilon is None:
         return []
     points = []
-    rows, columns = job.training.n_rows, len(job.schema.names)
-    for factor in _FACTORS.get(job.model, _ALL_FACTORS):
+    for factor in _FACTORS.get(job.model, _ALL_FACTORS) if job.plan.cost is not None else ():
         epsilon = job.budget.epsilon * factor
-        asked = Budget(epsilon=epsilon, delta=job.budget.delta, neighbouring=job.budget.neighbouring)
-        found = predict_quality(job.model, rows, columns, asked, n_classes=job.n_classes, options=job.options)
-        points.append({"epsilon": epsilon, "value": found.value, "low": found.low, "high": found.high})
+        asked = replace(job.budget, epsilon=epsilon)
+        found = plan(job.model, **asdict(job.plan.facts), budget=asked, **job.options).cost
+        if found is not None:
+            points.append({"epsilon": epsilon, "value": found[0], "low": found[1], "high": found[2], "unit": found[3]})
     return points
 
 
@@ -236,7 +221,13 @@ def _last_words(folder: ModelFolder, certificate: Certificate, context: dict[str
         f"proved: ({guarantee['epsilon']:.4g}, {guarantee['delta']:g})-DP under {certificate.neighbouring}, "
         f"certificate verified: {folder.certificate}"
     ]
-    score = context["held_out_score"]
+    expected, score = context["expected_score"], context["held_out_score"]
+    if expected:
+        name = "R²" if expected["quantity"] == "r_squared" else "accuracy"
+        lines.append(
+            f"{name} to be expected on fresh rows: {expected['value']:.2f} ({expected['low']:.2f} to "
+            f"{expected['high']:.2f} in 80 % of fits), paid for in the fit"
+        )
     if score:
         name = "R²" if score["quantity"] == "r_squared" else "accuracy"
         lines.append(

@@ -36,8 +36,9 @@ def tradeoff_curve(mu: float) -> list[tuple[float, float]]:
 def report_content(estimator: Any, context: dict[str, Any]) -> ReportContent:
     """Collect what the page shows from a fitted estimator and the context that `gratis fit` saved with it."""
     certificate = estimator.certificate_
-    predicted, score = context.get("predicted_quality"), context.get("held_out_score")
-    measure = _MEASURES.get((predicted or score or {}).get("quantity", ""), "quality")
+    # Files of earlier versions hold a prediction from sizes instead of a score that was paid for.
+    expected, score = context.get("expected_score") or context.get("predicted_quality"), context.get("held_out_score")
+    measure = _MEASURES.get((expected or score or {}).get("quantity", ""), "quality")
     task = context.get("table", {}).get("task", "model")
     target = context.get("table", {}).get("target", {}).get("name", "the target")
     numbers = [
@@ -46,8 +47,8 @@ def report_content(estimator: Any, context: dict[str, Any]) -> ReportContent:
         ("neighbouring relation", str(certificate.neighbouring)),
         ("Gaussian-DP mu", f"{certificate.mu:.4g}"),
     ]
-    if predicted:
-        numbers.append((f"{measure}, predicted", f"{predicted['value']:.2f}"))
+    if expected:
+        numbers.append((f"{measure}, expected", f"{expected['low']:.2f} to {expected['high']:.2f}"))
     if score:
         numbers.append((f"{measure}, held-out rows", f"{score['value']:.3f}"))
     figures = [
@@ -56,7 +57,9 @@ def report_content(estimator: Any, context: dict[str, Any]) -> ReportContent:
     if context.get("curve"):
         points = [(p["epsilon"], p["value"], p["low"], p["high"]) for p in context["curve"]]
         chosen = next(p for p in points if p[0] == certificate.budget.epsilon)
-        picture = cost_figure(points, chosen[:2], quantity=f"predicted {measure}")
+        unit = context["curve"][0].get("unit")
+        what = f"predicted loss of {unit} to privacy" if unit else f"predicted {measure}"
+        picture = cost_figure(points, chosen[:2], quantity=what)
         figures.append(("Predicted before the data was touched, from public sizes and the budget alone.", picture))
     return ReportContent(
         title=f"Private {task} of {target}",
@@ -65,30 +68,17 @@ def report_content(estimator: Any, context: dict[str, Any]) -> ReportContent:
         certificate=certificate,
         numbers=numbers,
         reasons=[*context.get("words", ()), *context.get("reasons", ())],
-        alternatives=_alternatives(context, measure),
-        scores=_scores(predicted, score, measure, context.get("no_score")),
+        scores=_scores(expected, score, measure, context.get("no_score")),
         audit=context.get("audit"),
         figures=figures,
     )
 
 
-def _alternatives(context: dict[str, Any], measure: str) -> list[dict[str, Any]]:
-    return [
-        {
-            "model": name + (" (chosen)" if name == context.get("model") else ""),
-            f"predicted {measure}": found["value"],
-            "straight truth": found["by_truth"]["straight"],
-            "curved truth": found["by_truth"]["curved"],
-        }
-        for name, found in context.get("alternatives", {}).items()
-    ]
-
-
-def _scores(predicted: Any, score: Any, measure: str, no_score: str | None) -> list[tuple[str, str, str]]:
+def _scores(expected: Any, score: Any, measure: str, no_score: str | None) -> list[tuple[str, str, str]]:
     rows = []
-    if predicted:
-        span = f"{predicted['value']:.3f} ({predicted['low']:.3f} to {predicted['high']:.3f})"
-        rows.append((f"{measure}, predicted", span, f"public: {predicted['source']}"))
+    if expected:
+        span = f"{expected['value']:.3f} ({expected['low']:.3f} to {expected['high']:.3f})"
+        rows.append((f"{measure}, expected on fresh rows", span, expected["source"]))
     if score:
         span = f"{score['value']:.3f} ({score['low']:.3f} to {score['high']:.3f})"
         rows.append((f"{measure}, measured", span, f"private release on {score['samples']} held-out rows"))

@@ -104,7 +104,8 @@ def _hits(estimator: Any, X: NDArray[np.float64], y: NDArray[np.float64]) -> NDA
 
 
 def _squares(estimator: Any, X: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
-    target = estimator.fit_.target if hasattr(estimator, "fit_") else estimator.target_scaler_
+    fitted = getattr(estimator, "fit_", None) or getattr(estimator, "model_", None)  # linear, additive
+    target = estimator.target_scaler_ if fitted is None else fitted.target
     centre, scale = float(target.centre[0]), float(target.scale[0])
     rows, valid = _answerable(estimator, X)
     with np.errstate(all="ignore"):

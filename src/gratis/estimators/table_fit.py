@@ -22,8 +22,6 @@ from gratis.estimators.model_choice import (
     check_features,
     choose_model,
     make_estimator,
-    not_predicted,
-    predict_quality,
 )
 from gratis.estimators.private_fit import Release
 from gratis.estimators.settlement import LateLedger, uninterrupted
@@ -31,7 +29,6 @@ from gratis.mechanisms.noise import NoiseSource
 from gratis.records.budget import Budget
 from gratis.records.errors import BudgetExceededError, GratisError
 from gratis.records.facts import Facts
-from gratis.records.predictions import Prediction
 from gratis.rows.encoding import Column, EncodedRows, Kind, TableSchema, can_be_target, distinct_values
 from gratis.rows.tables import CSVTable, Table, open_table
 
@@ -64,7 +61,6 @@ class TableJob:
     held_out: float
     streamed: bool
     model: str
-    prediction: Prediction | None
     choice: ModelChoice | None
     assumptions: tuple[str, ...]
     options: dict[str, Any]
@@ -93,9 +89,6 @@ class TableJob:
             f"Model: {self.model}" + (f": {self.choice.reason}" if self.choice else "."),
             *self.plan.words(),
         ]
-        unpredicted = not_predicted(self.model, self.task, self.options)
-        if unpredicted:
-            sentences.append(unpredicted)
         if self.streamed:
             sentences.append(
                 "The file is larger than memory: it is read once for each release, in constant memory."
@@ -177,7 +170,7 @@ class TableJob:
         return HeldOutScore(estimate, release.certificate), None
 
     def _context(self, estimator: Any, score: HeldOutScore | None = None, why: str | None = None) -> dict[str, Any]:
-        plan = estimator.plan_
+        plan, expected = estimator.plan_, getattr(estimator, "expected_score_", None)
         return {
             "table": {
                 "schema": self.schema.to_json(),
@@ -190,10 +183,7 @@ class TableJob:
             "words": self.words(),
             "reasons": list(plan.reasons),
             "assumptions": list(self.assumptions),
-            "predicted_quality": None if self.prediction is None else self.prediction.to_json(),
-            "alternatives": {
-                name: found.to_json() for name, found in (self.choice.predictions if self.choice else {}).items()
-            },
+            "expected_score": expected.to_json() if expected is not None else None,
             "held_out": self.held_out,
             "held_out_score": None if score is None else score.estimate.to_json(),
             "held_out_certificate": None if score is None else score.certificate.to_json(),
@@ -273,27 +263,12 @@ def plan_table_fit(
     if streamed and model not in ("auto", linear, "additive"):
         raise GratisError(f"only {linear} and additive can be trained on a file larger than memory; raise --memory")
     options = dict(options or {})
-    choice = None
-    if model == "auto" and not streamed:
-        choice = choose_model(rows.n_rows, rows.n_features, budget, n_classes=n_classes)
-    chosen = choice.model if choice else linear if model == "auto" else model
+    facts = Facts(rows=rows.n_rows, columns=rows.n_features, classes=n_classes)
+    choice = choose_model(facts, budget) if model == "auto" else None
+    chosen = choice.model if choice else model
     estimator = make_estimator(chosen, task, epsilon=budget.epsilon, delta=budget.delta, **options)
     if chosen == "random-features":
         check_features(estimator, rows.n_features, n_classes, options)
-    prediction = None
-    if choice:
-        prediction = choice.predictions[chosen]
-    elif planned is None and not not_predicted(chosen, task, options):
-        prediction = predict_quality(
-            chosen,
-            rows.n_rows,
-            rows.n_features,
-            budget,
-            n_classes=n_classes,
-            one_pass=options.get("algorithm") == "one-pass",
-            options=options,
-        )
-    facts = Facts(rows=rows.n_rows, columns=rows.n_features, classes=n_classes)
     if planned is not None and (planned.facts != facts or planned.budget != budget):
         raise GratisError(
             f"the plan is for {planned.facts.rows} rows, {planned.facts.columns} columns and "
@@ -301,7 +276,7 @@ def plan_table_fit(
         )
     return TableJob(
         table=table, schema=full, target=column, task=task, budget=budget, n_rows=n_rows, held_out=held_out,
-        streamed=streamed, model=chosen, prediction=prediction, choice=choice, assumptions=assumptions,
+        streamed=streamed, model=chosen, choice=choice, assumptions=assumptions,
         options=options, plan=planned or plan(chosen, **asdict(facts), budget=budget, **options),
     )  # fmt: skip
 
