@@ -19,7 +19,7 @@ import numpy as np
 from gratis.estimators import DPLinearRegression
 from gratis.records.neighbouring import Neighbouring
 from linear_tables import DELTA, r_squared
-from tabular import loaded, split
+from tabular import REGRESSION, split
 
 SMALL = (
     "housing", "stock", "forest", "energy", "concrete", "fri_c4_100", "pmlb_4544", "airfoil", "winequality_red",
