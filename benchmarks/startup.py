@@ -1,0 +1,77 @@
+"""What a command costs before and besides the training: CPU seconds of fresh processes (user and system, children too).
+
+    python benchmarks/startup.py [--repeats 3] [--output docs/results/startup.json]
+
+The least of the repeats, on a machine that should have nothing else to do. The first repeat may compile kernels, which
+later processes find on disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+SIZES = ["--n", "5000", "--d", "20", "--epsilon", "1", "--delta", "1e-6"]
+FIT = (
+    "import numpy as np; from gratis import DPLinearRegression;"
+    "r = np.random.default_rng(0); X = r.normal(size=(20000, 20)); y = X @ r.normal(size=20) + r.normal(size=20000);"
+    "DPLinearRegression(epsilon=1.0, delta=1e-6).fit(X, y)"
+)
+
+
+def commands(table: Path) -> dict[str, list[str]]:
+    gratis = [sys.executable, "-c", "from gratis.cli import main; main()"]
+    return {
+        "import gratis": [sys.executable, "-c", "import gratis"],
+        "import scikit-learn (not ours)": [sys.executable, "-c", "import sklearn.base"],
+        "plan linear": [*gratis, "plan", "linear", *SIZES],
+        "plan linear --algorithm one-pass": [*gratis, "plan", "linear", "--algorithm", "one-pass", *SIZES],
+        "plan logistic": [*gratis, "plan", "logistic", "--classes", "2", *SIZES],
+        "plan additive": [*gratis, "plan", "additive", *SIZES],
+        "plan random-features": [*gratis, "plan", "random-features", *SIZES],
+        "plan mlp": [*gratis, "plan", "mlp", "--classes", "2", *SIZES],
+        "compare": [*gratis, "compare", "--n", "5000", "--d", "20"],
+        "fit --dry-run, 20,000 x 20": [
+            *gratis, "fit", str(table), "--target", "y", "--epsilon", "1", "--delta", "1e-6", "--dry-run"
+        ],
+        "DPLinearRegression().fit, 20,000 x 20, with imports": [sys.executable, "-c", FIT],
+    }  # fmt: skip
+
+
+def cpu_seconds(command: list[str]) -> float:
+    before = os.times()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder) / "t.csv"
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(20_000, 20))
+        names = [*(f"x{i}" for i in range(20)), "y"]
+        np.savetxt(
+            table, np.column_stack([X, X @ rng.normal(size=20)]), delimiter=",", header=",".join(names), comments=""
+        )
+        found = {}
+        for name, command in commands(table).items():
+            found[name] = round(min(cpu_seconds(command) for _ in range(options.repeats)), 2)
+            print(f"{found[name]:6.2f} s  {name}", flush=True)
+    if options.output:
+        options.output.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
