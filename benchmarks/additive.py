@@ -31,7 +31,7 @@ TABLES = (
     "california", "bike_hour", "winequality_white", "house_16H", "airfoil", "concrete", "winequality_red",
     "communities_crime", "adult",
 )  # fmt: skip
-# Recipe D: the prototype, zero-out at ε = .3, 1, 3 and replace-one at ε = 1; DP-EBM (best of two, told true bounds).
+# The first prototype: zero-out at ε = .3, 1, 3 and replace-one at ε = 1; DP-EBM (best of two, told true bounds).
 PROTOTYPE = {
     "california": (".686 / .741 / .770", ".737", ".585 / .643 / .658"),
     "bike_hour": (".640 / .771 / .804", ".681", ".483 / .539 / .553"),

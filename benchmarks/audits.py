@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from gratis.audits.distinguishing import Audit, audit_trainer
+from gratis.audits.estimators import ESTIMATORS, estimator_audit
 from gratis.audits.worst_case import pushing_neighbours, tempting_neighbours
-from gratis.cli.estimator_audit import ESTIMATORS, estimator_audit
 from gratis.mechanisms.noise import NoiseSource
 
 ROOT = Path(__file__).parents[1]

@@ -34,7 +34,7 @@ def timed(function: Callable[[], object]) -> tuple[float, object]:
 
 
 def scipy_final_risk(problem: OnePassProblem, schedule: Polynomial, eigenvalues: np.ndarray, rtol: float) -> float:
-    """Spec 3.2 written down directly for α = ½, where −d(a²)/dt is the constant a(0)²."""
+    """S2's (4.7) written down directly for α = ½, where −d(a²)/dt is the constant a(0)²."""
     label = problem.label_noise_variance / 2
     product = schedule.initial_rate * schedule.clip_level
     private = problem.noise_scale * product**2

@@ -33,7 +33,7 @@ def main() -> None:
         row = {
             "epsilon": model.certificate_.guarantee["epsilon"],
             "test_accuracy": float(model.score(images.x_test, images.y_test)),
-            "settings": {key: model.plan_.settings[key] for key in ("clip_norm", "steps", "total_rate")},
+            "settings": {key: getattr(model.plan_.settings, key) for key in ("clip_norm", "steps", "total_rate")},
             "seconds": round(time.perf_counter() - start[0], 1),
             "cpu_seconds": round(time.process_time() - start[1], 1),
         }

@@ -70,8 +70,8 @@ def main() -> None:
         for rule, multiplier in multipliers.items():
             chosen = int(np.argmin(losses(validation, flows, clip, multiplier, draw)))
             row[rule] = float(losses(test, flows, clip, multiplier, draw)[chosen])
-        flow = np.array([plan.settings["learning_rate"] * plan.settings["steps"]])
-        row["planned"] = float(losses(test, flow, plan.settings["clip_norm"], multipliers["exact"], draw)[0])
+        flow = np.array([plan.settings.learning_rate * plan.settings.steps])
+        row["planned"] = float(losses(test, flow, plan.settings.clip_norm, multipliers["exact"], draw)[0])
         model = DPRandomFeaturesRegressor(
             epsilon=BUDGET.epsilon, delta=BUDGET.delta, n_features=P, feature_seed=feature_seed, preprocessing="none"
         ).fit(X, y)

@@ -6,7 +6,7 @@
 
 `size` prints CPU seconds, seconds and peak memory of one fit, and its score on fresh rows. The other two train with
 second moments and without on the same rows and print both scores against crowding κd/(nμ), the number that the rule of
-`training.staged.second_moments_pay` asks for. `tables` sets a fifth of the rows aside, never looked at, and validates
+`stages.staged.second_moments_pay` asks for. `tables` sets a fifth of the rows aside, never looked at, and validates
 on a fifth of the others. Noise seeds are fixed: never do that with data that matters.
 """
 
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from gratis.accounting import calibrate_mu
 from gratis.estimators import DPLinearRegression, DPLogisticRegression
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.models.linear import LinearModel
 from gratis.models.logistic import SoftmaxModel
 from gratis.recipes.staged_linear import _twin
@@ -72,7 +73,7 @@ def score(train: tuple[Array, Array], fresh: tuple[Array, Array], plan_with: dic
     model = LinearModel() if k is None else SoftmaxModel(k)
     plan = plan_stages(*train[0].shape, outputs=model.outputs, regression=k is None, **plan_with)
     noise = NoiseSource.insecure(seed)
-    fit = fit_stages(*train, plan, model, lambda spectrum, plan: _twin(spectrum, plan, k), noise=noise)
+    fit = fit_stages(Rows.held(*train), plan, model, lambda spectrum, plan: _twin(spectrum, plan, k), noise=noise)
     scores = fit.scores(fresh[0])
     if k is None:
         return float(1 - np.square(fresh[1] - scores[:, 0]).mean() / fresh[1].var())

@@ -28,6 +28,7 @@ _LAZY = {
     "plan": "gratis.estimators.fit_plan",
     "read_plan": "gratis.estimators.fit_plan",
     "account": "gratis.accounting",
+    "audit": "gratis.audits.estimators",
     "load_model": "gratis.estimators",
     "save_model": "gratis.estimators",
 }

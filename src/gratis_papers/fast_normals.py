@@ -78,7 +78,7 @@ def fill_normals(
 def fill_chi_squares(counter: np.uint64, degrees: NDArray[np.int64], out: NDArray[np.float64]) -> np.uint64:
     """Fill every row of `out` with χ² of the given degrees of freedom; return the counter for the next call.
 
-    Marsaglia & Tsang (2000), an exact rejection method; χ²_1 is a squared normal and χ²_0 is 0.
+    Marsaglia & Tsang 2000, an exact rejection method; χ²_1 is a squared normal and χ²_0 is 0.
     """
     high, low, store = np.empty(192, np.int32), np.empty(192, np.int32), np.empty(384, np.float32)
     position = 384

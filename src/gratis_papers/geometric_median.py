@@ -1,4 +1,4 @@
-"""Generalised geometric median under differential privacy: full batch, exact accounting, O(nd) a step (spec 8)."""
+"""Generalised geometric median under differential privacy: full batch, exact accounting, O(nd) a step (S4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spectra of the mean gradients met in private training: how many dimensions carry them (spec 8).
+"""Spectra of the mean gradients met in private training: how many dimensions carry them (S4).
 
 What is recorded are gradients *before* noise. The result is a diagnostic on non-private values, for public or
 simulated data or for who may see the data; it carries no ε and enters no certificate.

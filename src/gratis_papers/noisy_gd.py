@@ -1,4 +1,4 @@
-"""Noisy gradient descent on ReLU networks, and what it tells about every neighbour of its data set (spec 7).
+"""Noisy gradient descent on ReLU networks, and what it tells about every neighbour of its data set (S3).
 
 W ← W − η∇L(W; D) + √(2ησ²)·Z. For a mean loss and a record z, ∇L(D) − ∇L(D∖z) = (g_z − ḡ)/(n−1) and
 ∇L(D) − ∇L(D∪z) = (ḡ − g_z)/(n+1), so all neighbours need only ‖g_z‖² = Σ_l‖a_{l−1}‖²‖b_l‖² and

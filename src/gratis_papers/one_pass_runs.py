@@ -1,4 +1,4 @@
-"""Many one-pass runs at once on Gaussian data that nobody owns: what theory (spec 3.2) is checked against.
+"""Many one-pass runs at once on Gaussian data that nobody owns: what theory (S2, Theorem 1) is checked against.
 
 x ~ N(0, diag λ), y = xᵀθ* + z, z ~ N(0, ζ²), θ_0 = 0, squared loss; step, cap, clip and noise as the event says.
 Data is drawn inside the compiled loop, never stored. This is public simulation: the generator is fast, not secure.

@@ -1,7 +1,7 @@
 """S2, Figures 4 to 6: the final risk over learning rate η₀ and clip level c at a fixed budget.
 
 η̃ = η₀(1−t)^α with α = 0 (output perturbation) and ½ (constant noise), replace-one, least noise, capped steps
-(spec 2.3).
+(docs/theory/one-pass.md, statement 3).
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def run_passes(
     rho: float,
     rng: np.random.Generator,
 ) -> Array:
-    """Return the last iterates (settings, d) of one private pass for each setting: spec 2.3 with its least noise.
+    """Return the last iterates (settings, d) of S2's Algorithm 1, with its least noise, for each setting.
 
         η_k = rate·shape(k)/n capped at 2/‖x_k‖²,   C = clip_level·√d,   replace-one.
 

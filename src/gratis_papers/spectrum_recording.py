@@ -6,7 +6,7 @@ into `train_full_batch`, `train_poisson` and whatever else takes a noise source,
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -94,7 +94,7 @@ class TappedNoise(NoiseSource):
             exact = ((self._directions @ flat) @ self._directions).astype(np.float64).reshape(exact.shape)
         return self._source.release(exact, std)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> NoReturn:
         """Refuse: no certificate is written for a run whose gradients were seen before noise."""
         raise GratisError("gradients of this run were seen before noise: it is a diagnostic and has no certificate")
 

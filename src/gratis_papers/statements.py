@@ -5,9 +5,9 @@ from __future__ import annotations
 __all__ = ["PAPERS", "STATEMENTS"]
 
 PAPERS = {
-    "s0": "Bombari and Mondelli, Privacy for free in the overparameterized regime, PNAS 2025",
+    "s0": "Bombari and Mondelli, Privacy for free in the overparameterized regime",
     "s1": "Mondelli, Trustworthy machine learning through the lens of high-dimensional probability, lecture notes",
-    "s2": "High-dimensional private linear regression with optimal rates",
+    "s2": "Bombari, Luo, Seroussi and Mondelli, High-dimensional private linear regression with optimal rates",
     "s3": "Ye, Zhu, Liu, Shokri and Cevher, Initialization matters",
     "s4": "Li et al., When does differentially private learning not suffer in high dimensions?",
 }

@@ -28,7 +28,7 @@ def leading_eigenpairs(
     Q ← orth(A·Q) with Rayleigh–Ritz after every product and a few vectors more than asked for; stops when no asked
     eigenvalue moves by more than `tolerance` of the largest. Errors fall like (λ_{count+8}/λ_i)² an iteration.
 
-    Reference: Demmel, Applied Numerical Linear Algebra, 1997, algorithm 4.3.
+    Reference: Demmel 1997, Algorithm 4.3.
 
     >>> values, vectors = leading_eigenpairs(lambda Q: np.diag([5.0, 3.0, 1.0]) @ Q, 3, 2, rng=np.random.default_rng(0))
     >>> values.round(6).tolist()

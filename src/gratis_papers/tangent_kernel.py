@@ -195,7 +195,7 @@ def tangent_features_sensitivity(X: Array, y: Array, X_test: Array, weights: Arr
 def law_of_robustness(n_records: int, n_inputs: int, n_parameters: float) -> float:
     """√(nd/p): the order of the least Lipschitz constant, times √d·‖x‖⁻¹, of anything that fits below the noise.
 
-    Bubeck and Sellke (2021): Lip(f) ≥ const·√(nd/p) for ‖x‖ of order 1, that is S(x) of that order for ‖x‖ = √d. The
+    Bubeck & Sellke 2021: Lip(f) ≥ const·√(nd/p) for ‖x‖ of order 1, that is S(x) of that order for ‖x‖ = √d. The
     constant is not known sharply: compare slopes, not heights.
 
     >>> law_of_robustness(100, 10, 1000)

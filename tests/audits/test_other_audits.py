@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, nct, norm
 
-from gratis.audits.bounds import binomial_lower_bound, normal_shift_lower_bound
+from gratis.audits.bounds import binomial_upper_bound, normal_shift_lower_bound
 from gratis.audits.membership import infer_membership
 from gratis.audits.one_run import (
     audit_one_run,
@@ -18,6 +18,7 @@ from gratis.audits.one_run import (
 )
 from gratis.audits.tracing import audit_tracing
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.models.linear import LinearModel
 from gratis.records.errors import GratisError
 from gratis.records.events import GaussianRelease
@@ -37,8 +38,17 @@ def canary_trainer(m, mu, source=NoiseSource):
 
     def train(coins, i=0):
         X, y = np.eye(m) * coins[:, None], np.full(m, 1e6)
-        return descend(X, y, LinearModel(), steps=4, clip_norm=1.0, learning_rate=1.0, mu=mu, neighbouring=ZERO_OUT,
-                       noise=source.insecure(i), average=False).parameters[:, 0]  # fmt: skip
+        return descend(
+            Rows.held(X, y),
+            LinearModel(),
+            steps=4,
+            clip_norm=1.0,
+            learning_rate=1.0,
+            mu=mu,
+            neighbouring=ZERO_OUT,
+            noise=source.insecure(i),
+            average=False,
+        ).parameters[:, 0]
 
     return train, descent_event(m, m, 1, 4, mu=mu, neighbouring=ZERO_OUT)
 
@@ -123,8 +133,17 @@ def tracing(mu, source, runs=300):
         return X, X @ truth + 0.5 * rng.standard_normal(count)
 
     def train(X, y, i):
-        return descend(X, y, LinearModel(), steps=20, clip_norm=2.0, learning_rate=0.3, mu=mu, neighbouring=REPLACE_ONE,
-                       noise=source.insecure(i), average=False).parameters[:, 0]  # fmt: skip
+        return descend(
+            Rows.held(X, y),
+            LinearModel(),
+            steps=20,
+            clip_norm=2.0,
+            learning_rate=0.3,
+            mu=mu,
+            neighbouring=REPLACE_ONE,
+            noise=source.insecure(i),
+            average=False,
+        ).parameters[:, 0]
 
     event = descent_event(n, d, 1, 20, mu=mu, neighbouring=REPLACE_ONE)
     return audit_tracing(train, draw, truth, event, n_records=n, rng=rng, runs=runs)
@@ -150,7 +169,7 @@ def test_tracing_alarms_when_the_noise_is_missing():
 
 
 def test_bounds():
-    assert binomial_lower_bound(0, 10, confidence=0.9) == 0.0
+    assert binomial_upper_bound(10, 10, confidence=0.9) == 1.0
     rng = np.random.default_rng(0)
     first, second = rng.standard_normal(50), 0.7 + rng.standard_normal(50)
     estimate, low = normal_shift_lower_bound(first, second, 0.95)

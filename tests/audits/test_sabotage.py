@@ -11,6 +11,7 @@ from gratis.accounting import account
 from gratis.audits.distinguishing import audit_trainer
 from gratis.audits.worst_case import pushing_neighbours, tempting_neighbours
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.models.linear import LinearModel
 from gratis.records.events import Composition, OnePassIteration
 from gratis.records.neighbouring import Neighbouring
@@ -61,7 +62,7 @@ def full_batch(y, seed, *, mu=1.0, source=NoiseSource):
 
     def train(i):
         return descend(
-            X, y, LinearModel(), steps=10, clip_norm=1.0, learning_rate=1.0, mu=mu, neighbouring=RELATION,
+            Rows.held(X, y), LinearModel(), steps=10, clip_norm=1.0, learning_rate=1.0, mu=mu, neighbouring=RELATION,
             noise=source.insecure(seed + i), average=False,
         ).parameters  # fmt: skip
 
@@ -130,9 +131,9 @@ def test_clipping_left_out_raises_the_alarm(monkeypatch):
 
     def unclipped(X, norms, targets, parameters, mean, clip_norms):
         factors = mean(X @ parameters[:, 0])[:, None] - targets
-        return np.einsum("id,ibk->dbk", X, factors) / len(X)
+        return np.einsum("id,ibk->dbk", X, factors)
 
-    monkeypatch.setattr("gratis.stages.full_batch.clipped_mean_gradient", unclipped)
+    monkeypatch.setattr("gratis.stages.full_batch.clipped_gradient_sum", unclipped)
     assert audit_full_batch(100).alarm
 
 

@@ -103,3 +103,14 @@ def test_the_estimator_s_own_source_is_recorded():
     plain = create().fit(X, X[:, 0])
     np.testing.assert_array_equal(recording.fitted.published["coef_"], plain.coef_)
     assert set(recording.fitted.published) >= {"coef_", "intercept_", "plan_", "prediction_", "certificate_", "fit_"}
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "zero-out"])
+@pytest.mark.parametrize("classes", [2, 4])
+def test_classifiers_are_consistent(relation, classes):
+    """Class counts, the accelerated descent and the calibration are among what is replayed."""
+    model = DPLogisticRegression(4.0, 1e-3, on_invalid="zero", neighbouring=relation)
+    found = replay_audit(model, 10**6, 200, "classification", classes, pairs=12)
+    assert not found.alarm, (found.verdict, found.differences)
+    assert found.pairs == 12
+    assert found.largest_ratio > 0.3

@@ -141,7 +141,7 @@ def test_model_files_that_are_none_or_do_not_add_up_are_refused(saved, monkeypat
         run(audit_app, "tree")
     with pytest.raises(GratisError, match="not a model file"):
         run(audit_app, str(saved / "rows.npy"))
-    monkeypatch.setattr("gratis.accounting.verify_certificate", lambda _: ["epsilon is too small"])
+    monkeypatch.setattr("gratis.audits.estimators.verify_certificate", lambda _: ["epsilon is too small"])
     with pytest.raises(GratisError, match="does not follow"):
         run(audit_app, str(saved / "model.gratis"))
 

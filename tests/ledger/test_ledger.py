@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gratis.ledger import Ledger, content_fingerprint
-from gratis.ledger.accounts import budget_payload
 from gratis.ledger.chain import Entry
+from gratis.ledger.payloads import BudgetPayload
 from gratis.ledger.storage import create_file, writer
 from gratis.records.budget import Budget
 from gratis.records.errors import BudgetExceededError, GratisError, LedgerError
@@ -248,7 +248,7 @@ def _forge(path: Path, *entries: tuple[str, dict]) -> Path:
 
 
 _START = ("ledger", {"format": 1, "id": "0"})
-_BUDGET = ("budget", budget_payload("d", Budget(mu=0.3), None))
+_BUDGET = ("budget", BudgetPayload(name="d", budget=Budget(mu=0.3), fingerprint=None).to_json())
 
 
 def _taken(noise_std: float, name: str = "d") -> tuple[str, dict]:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from gratis.mechanisms.clipped_gradient import clipped_mean_gradient, row_norms, sanitised
+from gratis.mechanisms.clipped_gradient import clipped_gradient_sum, row_norms, sanitised
 from gratis.models.linear import LinearModel
 from gratis.models.logistic import SoftmaxModel
 from gratis.numerics.rounding import rounding_inflation
@@ -12,9 +12,9 @@ EXTREMES = [0.0, 1.0, -1.0, 1e-300, 1e-170, 1e150, 1e200, -1e308, np.nan, np.inf
 
 def gradient(X, y, parameters, model, clip):
     X = sanitised(X)
-    return clipped_mean_gradient(
+    return clipped_gradient_sum(
         X, row_norms(X), model.targets(y), parameters[:, None, :], model.mean, np.array([clip])
-    )[:, 0]
+    )[:, 0] / len(X)
 
 
 def per_record(X, y, parameters, model, clip):
@@ -40,10 +40,10 @@ def test_many_parameter_sets_equal_one_at_a_time():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((50, 3)), rng.standard_normal((50, 4))
     parameters, clips = rng.standard_normal((3, 4, 1)), np.array([0.1, 0.5, 1.0, 9.0])
-    both = clipped_mean_gradient(X, row_norms(X), y[:, :, None], parameters, lambda u: u, clips)
+    both = clipped_gradient_sum(X, row_norms(X), y[:, :, None], parameters, lambda u: u, clips)
     for b in range(4):
         one = gradient(X, y[:, b], parameters[:, b], LinearModel(), clips[b])
-        np.testing.assert_allclose(both[:, b], one, rtol=1e-12)
+        np.testing.assert_allclose(both[:, b] / len(X), one, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("kappa", "model"), [(2, LinearModel()), (1, LinearModel()), (2, SoftmaxModel(3))])
@@ -93,6 +93,6 @@ def test_labels_outside_the_public_classes_add_nothing():
 
 def test_shapes_are_checked():
     with pytest.raises(GratisError, match="matching lengths"):
-        clipped_mean_gradient(
+        clipped_gradient_sum(
             np.ones((3, 2)), np.ones(2), np.ones((3, 1, 1)), np.zeros((2, 1, 1)), lambda u: u, np.ones(1)
         )

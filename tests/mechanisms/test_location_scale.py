@@ -6,7 +6,6 @@ import pytest
 from gratis.mechanisms.location_scale import (
     Standardiser,
     _Block,
-    _top,
     plan_standardisation,
     release_location_scale,
 )
@@ -17,27 +16,24 @@ from gratis.records.neighbouring import Neighbouring
 RELATIONS = list(Neighbouring)
 
 
-def statistics(X, pooled, impute=False):
+def statistics(X, impute=False):
     """The four un-noised statistics, in the order of the plan's events."""
-    block = _Block(lambda: iter((X,)), X.shape[1], pooled=pooled, impute=impute)
-    alone = _Block(lambda: iter((X,)), X.shape[1], pooled=False, impute=impute)
-    width = np.ones(1 if pooled else X.shape[1])
+    block = _Block(lambda: iter((X,)), X.shape[1], impute=impute)
+    width = np.ones(X.shape[1])
     return (
         block.octaves(),
         block.positions(width, 8),
         block.half_octaves(0.1 * width, width),
-        alone.sum(0 * width, width) / len(X),
+        block.sum(0 * width, width) / len(X),
     )
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize(("n", "columns"), [(400, 3), (5, 40)])
 @pytest.mark.parametrize("impute", [False, True])
-def test_sensitivity_of_every_release_on_neighbours(relation, pooled, impute):
+def test_sensitivity_of_every_release_on_neighbours(relation, n, columns, impute):
     rng = np.random.default_rng(3)
-    n, columns = (5, 40) if pooled else (400, 3)
     plan = plan_standardisation(n, columns, mu=3.0, neighbouring=relation)
-    assert plan.pooled is pooled
     worst = np.zeros(4)
     for trial in range(300):
         X = rng.standard_normal((n, columns)) * 2.0 ** rng.integers(-3, 4)
@@ -50,8 +46,7 @@ def test_sensitivity_of_every_release_on_neighbours(relation, pooled, impute):
         else:
             X2[0] = np.nan  # an unusable row contributes nothing: exactly the zeroed-out neighbour
         moved = [
-            float(np.linalg.norm(a - b))
-            for a, b in zip(statistics(X, pooled, impute), statistics(X2, pooled, impute), strict=True)
+            float(np.linalg.norm(a - b)) for a, b in zip(statistics(X, impute), statistics(X2, impute), strict=True)
         ]
         assert all(m <= e.sensitivity for m, e in zip(moved, plan.events, strict=True))
         worst = np.maximum(worst, moved)
@@ -106,17 +101,6 @@ def test_rare_indicator_columns_keep_their_ones():
     assert (np.abs(Z).max(axis=0) < 20).all()
 
 
-def test_long_runs_do_not_carry_empty_bins_along():
-    counts = np.zeros((1, 40))
-    counts[0, [10, 11]] = [5000.0, 70.0]
-    assert _top(counts, 10.0).tolist() == [11]
-    counts[0, [12, 13, 14]] = 13.0  # one or two stay below 2√m deviations, three do not
-    assert _top(counts, 10.0).tolist() == [14]
-    counts[0, 30] = 50.0
-    assert _top(counts, 10.0).tolist() == [30]
-    assert _top(counts, 10.0, far=5.5).tolist() == [14]
-
-
 def test_the_mean_of_few_records_is_taken_in_a_narrower_window():
     rng = np.random.default_rng(8)
     y = np.concatenate([rng.normal(size=990), np.full(10, 6.0)])[:, None]
@@ -163,7 +147,7 @@ def test_a_stream_gives_what_an_array_gives():
     plan = plan_standardisation(*X.shape, mu=2.0, neighbouring=Neighbouring.ZERO_OUT)
     whole = release_location_scale(X, plan, noise=NoiseSource.insecure(0))
     pieces = np.array_split(X, 37)
-    block = _Block(lambda: iter(pieces), 3, pooled=False)
+    block = _Block(lambda: iter(pieces), 3)
     assert [len(chunk) for chunk in block._chunks()] == [4096, 4096, 10_001 - 8192]  # what the rounding bound counts on
     streamed = release_location_scale(lambda: iter(pieces), plan, noise=NoiseSource.insecure(0))
     for name in ("centre", "scale", "window"):

@@ -1,4 +1,4 @@
-"""Plans of linear regression: the specification's table, events that keep their promise, honest words."""
+"""Plans of linear regression: the theory's table, events that keep their promise, honest words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gratis.records.errors import GratisError
 from gratis.records.events import OnePassIteration
 from gratis.records.neighbouring import Neighbouring
 
-# Specification, section 3.6: Σ = I, R(0) = ½, κ = 2.
+# docs/theory/one-pass.md, statement 10: Σ = I, R(0) = ½, κ = 2.
 COLUMNS = ("poly:0", "poly:0.5", "poly:1", "poly:2", "harmonic", "free", "free-clip")
 TABLE = {
     (200, 2000, 0.25): (0.17490, 0.20791, 0.27009, 0.36560, 0.17490, 0.17311, 0.17310),
@@ -38,7 +38,7 @@ def facts(d: int = 200, n: int = 2000, noise: float | None = 0.25, **choices: ob
 
 
 @pytest.mark.parametrize("row", TABLE)
-def test_the_table_of_the_specification(row: tuple[int, int, float]) -> None:
+def test_the_table_of_the_theory(row: tuple[int, int, float]) -> None:
     plan = plan_linear(facts(*row), algorithm="one-pass")
     found = {one["schedule"]: one["predicted_excess_risk"] for one in plan.alternatives}
     for name, reference in zip(COLUMNS, TABLE[row], strict=True):
@@ -52,7 +52,7 @@ def test_both_algorithms_are_predicted_and_the_better_one_taken() -> None:
     known = facts(200, 2000, budget=Budget(mu=0.292))
     plan = plan_linear(known)
     by_algorithm = {one["algorithm"]: one["predicted_excess_risk"] for one in reversed(plan.alternatives)}
-    # Specification, section 4: .274 and .198, good to about 10 %.
+    # docs/theory/full-batch.md, statement 7: .274 and .198, good to about 10 %.
     assert by_algorithm["one-pass"] == pytest.approx(0.274, rel=0.03)
     assert by_algorithm["full-batch"] <= 1.1 * 0.198
     assert plan.algorithm == "full-batch"

@@ -28,20 +28,20 @@ def test_the_event_meets_the_budget() -> None:
 def test_predicted_noise_is_the_noise_of_the_planned_steps() -> None:
     plan = plan_network(20_000, 100, 5, budget=BUDGET, steps=40)
     settings = plan.settings
-    rates = 2 * settings["mean_rate"] * (1 - (np.arange(40) + 0.5) / 40)
-    std = math.sqrt(np.sum((rates * settings["clip_norm"]) ** 2)) * plan.event.noise_stds.values[0]
+    rates = 2 * settings.mean_rate * (1 - (np.arange(40) + 0.5) / 40)
+    std = math.sqrt(np.sum((rates * settings.clip_norm) ** 2)) * plan.event.noise_stds.values[0]
     assert std / math.sqrt(2 / 100) == pytest.approx(plan.prediction.value, rel=1e-3)
-    assert np.sum(rates) * settings["clip_norm"] == pytest.approx(settings["total_rate"])
+    assert np.sum(rates) * settings.clip_norm == pytest.approx(settings.total_rate)
 
 
 def test_steps_do_not_change_the_accumulated_noise() -> None:
     plans = [plan_network(20_000, 100, 5, budget=BUDGET, steps=steps) for steps in (20, 200)]
-    assert plans[0].settings["total_rate"] == pytest.approx(plans[1].settings["total_rate"], rel=1e-9)
+    assert plans[0].settings.total_rate == pytest.approx(plans[1].settings.total_rate, rel=1e-9)
 
 
 def test_widths_follow_the_request() -> None:
     plan = plan_network(100, 20, 3, budget=BUDGET, width=50, depth=2)
-    assert plan.settings["widths"] == [20, 50, 50, 3]
+    assert plan.settings.widths == (20, 50, 50, 3)
     assert plan.prediction.details["parameters"] == 20 * 50 + 50 * 50 + 50 * 3
 
 

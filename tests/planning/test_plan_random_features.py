@@ -25,12 +25,12 @@ def test_plan_predicts_what_training_gives() -> None:
         X, X_test = rng.standard_normal((n, d)), rng.standard_normal((1000, d))
         features = RandomFeatures(n_inputs=d, n_features=p, seed=seed)
         run = descend_features(
-            features, X, np.sign(X @ direction), SquaredErrorModel(), steps=settings["steps"],
-            clip_norm=settings["clip_norm"], learning_rate=settings["learning_rate"], mu=calibrate_mu(budget),
+            features, X, np.sign(X @ direction), SquaredErrorModel(), steps=settings.steps,
+            clip_norm=settings.clip_norm, learning_rate=settings.learning_rate, mu=calibrate_mu(budget),
             neighbouring=budget.neighbouring, noise=NoiseSource.insecure(seed),
         )  # fmt: skip
         assert run.event == plan.event  # what the ledger reserved is what was spent
-        assert str(run.choice.engine) == settings["engine"]
+        assert str(run.choice.engine) == settings.engine
         phi, phi_test = features.transform(X).astype(float), features.transform(X_test).astype(float)
         for theta, found in (
             (run.parameters[:, 0], losses),
@@ -68,8 +68,8 @@ def test_classifier_plan_spends_the_budget_and_no_more(centre: bool) -> None:
     mu = calibrate_mu(budget)
     assert 0.9999 * mu < account(plan.event).mu <= mu
     settings = plan.settings
-    moved = settings["learning_rate"] * settings["clip_norm"] * settings["steps"]
-    assert 2 * moved * settings["row_norm"] / (10_000 * settings["descent_mu"]) == pytest.approx(plan.prediction.value)
+    moved = settings.learning_rate * settings.clip_norm * settings.steps
+    assert 2 * moved * settings.row_norm / (10_000 * settings.descent_mu) == pytest.approx(plan.prediction.value)
 
 
 def test_steps_are_stable_where_rows_are_correlated() -> None:
@@ -84,23 +84,23 @@ def test_steps_are_stable_where_rows_are_correlated() -> None:
     phi = features.transform(X).astype(float)
     settings = plan.settings
     largest = np.linalg.eigvalsh(phi[:n].T @ phi[:n])[-1]
-    assert 2 * settings["learning_rate"] * largest / n < 2
+    assert 2 * settings.learning_rate * largest / n < 2
     losses = {}
-    for steps in (settings["steps"], 15):  # 15: what the twin's own spectrum would allow, about
+    for steps in (settings.steps, 15):  # 15: what the twin's own spectrum would allow, about
         run = descend_features(
-            features, X[:n], y[:n], SquaredErrorModel(), steps=steps, clip_norm=settings["clip_norm"],
-            learning_rate=settings["learning_rate"] * settings["steps"] / steps, mu=calibrate_mu(plan.budget),
+            features, X[:n], y[:n], SquaredErrorModel(), steps=steps, clip_norm=settings.clip_norm,
+            learning_rate=settings.learning_rate * settings.steps / steps, mu=calibrate_mu(plan.budget),
             neighbouring=plan.budget.neighbouring, noise=NoiseSource.insecure(0),
         )  # fmt: skip
         losses[steps] = np.square(phi[n:] @ run.parameters[:, 0] - y[n:]).mean()
-    assert losses[settings["steps"]] < 0.5
+    assert losses[settings.steps] < 0.5
     assert losses[15] > 1  # too few steps are caught
 
 
 def test_steps_are_stable_where_features_have_a_mean() -> None:
     """ReLU: K has an eigenvalue n·p/(2π) whatever d is, and the twin has a smaller d."""
     plan = plan_random_features(4000, 400, 2000, Budget(mu=1.0), activation="relu", twins=1, twin_records=200)
-    assert 2 * plan.settings["learning_rate"] * 2000 / (2 * np.pi) < 2
+    assert 2 * plan.settings.learning_rate * 2000 / (2 * np.pi) < 2
 
 
 def test_twins_of_small_tables_keep_their_inputs() -> None:
@@ -133,7 +133,7 @@ def test_no_mean_is_paid_for_that_noise_would_swamp() -> None:
     budget = Budget(epsilon=2.0, delta=1e-5)
     few = plan_feature_classifier(2000, 500, 3, budget)
     many = plan_feature_classifier(2000, 30_000, 3, budget)
-    assert few.settings["mean_mu"] > 0
-    assert many.settings["mean_mu"] == 0
+    assert few.settings.mean_mu > 0
+    assert many.settings.mean_mu == 0
     assert many.event == plan_feature_classifier(2000, 30_000, 3, budget, centre=False).event
     assert "No private mean" in many.explain()

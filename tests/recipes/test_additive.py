@@ -9,6 +9,7 @@ import pytest
 
 from gratis.accounting import compose_mu, leaf_mu
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.recipes.additive_stages import plan_additive, run_additive
 from gratis.records.neighbouring import Neighbouring
 
@@ -60,7 +61,7 @@ def test_what_runs_is_what_was_planned_however_many_pairs_are_found(signal: floa
         y = np.digitize(y, np.quantile(y, np.arange(1, n_classes) / n_classes)).astype(float)
     plan = plan_additive(5000, 3, mu=0.5, neighbouring=Neighbouring.ZERO_OUT, n_classes=n_classes)
     noise = Counting()
-    model, expected = run_additive(lambda: iter([(X, y)]), plan, noise=noise)
+    model, expected = run_additive(Rows.held(X, y), plan, noise=noise)
     assert 0 <= expected.low < expected.value < expected.high <= 1 or not signal
     assert noise.stds == stds(plan.event)
     assert ((0, 1) in model.basis.pairs.chosen) == bool(signal)
@@ -95,7 +96,7 @@ def test_tables_of_any_width_can_be_planned_and_run() -> None:
     for n, d in ((50, 1), (40, 60)):
         X, y = rng.normal(size=(n, d)), rng.normal(size=n)
         plan = plan_additive(n, d, mu=0.5, neighbouring=Neighbouring.REPLACE_ONE)
-        model, _ = run_additive(lambda X=X, y=y: iter([(X, y)]), plan, noise=NoiseSource.insecure(0))
+        model, _ = run_additive(Rows.held(X, y), plan, noise=NoiseSource.insecure(0))
         assert np.isfinite(model.scores(X)).all()
     assert plan_additive(10**6, 300, mu=1.0, neighbouring=Neighbouring.ZERO_OUT).main.width < 1200
 
@@ -110,7 +111,7 @@ def test_wrong_second_moments_cost_quality_but_not_the_floor(monkeypatch: pytest
     plan = plan_additive(4000, 4, mu=0.5, neighbouring=Neighbouring.ZERO_OUT, pairs=False)
 
     def error() -> float:
-        found, _ = run_additive(lambda: iter([(X, y)]), plan, noise=NoiseSource.insecure(0))
+        found, _ = run_additive(Rows.held(X, y), plan, noise=NoiseSource.insecure(0))
         scores = found.target.inverse(found.scores(X))[:, 0]
         return float(np.mean((y - scores) ** 2) / y.var())
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gratis.records.certificates import plain
 from gratis.records.checks import check_count, check_delta, check_finite, check_non_negative, check_positive
 from gratis.records.errors import GratisError
 from gratis.records.predictions import Prediction
+from gratis.records.record import plain
 from gratis.records.sequences import Runs
 
 

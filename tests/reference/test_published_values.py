@@ -1,4 +1,4 @@
-"""Numbers of the specification and of other libraries, with provenance."""
+"""Numbers of docs/theory and of other libraries, with provenance."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gratis.accounting import (
 )
 
 
-def test_reference_values_of_the_specification() -> None:
-    # Specification, section 2.1.
+def test_reference_values_of_the_theory() -> None:
+    # docs/theory/gaussian-dp.md, statement 1.
     assert gdp_epsilon_upper_bound(mu=1.0, delta=1e-5) == pytest.approx(4.3772, abs=5e-5)
     assert gdp_mu_lower_bound(epsilon=4.0, delta=5e-4) == pytest.approx(1.15534, abs=5e-6)
     assert gdp_mu_lower_bound(epsilon=1.0, delta=5e-4) == pytest.approx(0.36145, abs=5e-6)
@@ -28,7 +28,7 @@ def test_reference_values_of_the_specification() -> None:
 
 @pytest.mark.parametrize(("epsilon", "ratio"), [(0.5, 3.11), (1.0, 2.82), (2.0, 2.54), (4.0, 2.25), (8.0, 1.95)])
 def test_what_exactness_buys_over_s0(epsilon: float, ratio: float) -> None:
-    # Specification, section 2.2, at delta = 1/2000.
+    # docs/theory/full-batch.md, statement 3, at delta = 1/2000.
     exact = 1 / gdp_mu_lower_bound(epsilon=epsilon, delta=1 / 2000)
     assert s0_noise_multiplier(epsilon=epsilon, delta=1 / 2000) / exact == pytest.approx(ratio, abs=0.006)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.records.neighbouring import Neighbouring
 from gratis.stages.fit_score import ReleasedScore, expected_accuracy, expected_r_squared, plan_score, release_score
 
@@ -27,7 +28,7 @@ def squares(X: Any, y: Any) -> Any:
 def released(X: Any, y: Any) -> Any:
     event = plan_score(N, 2, mu=1.0, neighbouring=Neighbouring.ZERO_OUT)
     tape = Tape()
-    release_score(lambda: iter([(X, y)]), squares, np.array([2.0, 8.0]), N, event, noise=tape)  # type: ignore[arg-type]
+    release_score(Rows.held(X, y), squares, np.array([2.0, 8.0]), N, event, noise=tape)  # type: ignore[arg-type]
     return tape.values
 
 
@@ -60,7 +61,7 @@ def test_ranges_hold_as_often_as_they_say() -> None:
         X = rng.normal(size=(n + n // 4, 1)) * np.sqrt(strength)
         y = X[:, 0] + np.sqrt(1 - strength) * rng.normal(size=len(X))
         score = release_score(
-            lambda X=X, y=y: iter([(X[:n], y[:n])]), squares, np.full(2, 8.0), n, event,
+            Rows.held(X[:n], y[:n]), squares, np.full(2, 8.0), n, event,
             noise=NoiseSource.insecure(seed),
         )  # fmt: skip
         expected = expected_r_squared(score, n, n * mu)

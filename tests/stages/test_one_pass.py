@@ -58,7 +58,7 @@ def silent(event):
 
 
 def textbook(event, X, y, loss, *, intercept=False):
-    """The algorithm as spec 2.3 writes it, one record at a time, without noise."""
+    """S2's Algorithm 1 as written, one record at a time, without noise."""
     if intercept:
         X = np.column_stack([X, np.ones(len(X))])
     theta, batch = np.zeros(X.shape[1]), event.batch_size

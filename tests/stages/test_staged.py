@@ -1,3 +1,4 @@
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -6,6 +7,7 @@ import pytest
 
 from gratis.mechanisms.location_scale import Standardiser
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.models.linear import LinearModel
 from gratis.models.logistic import SoftmaxModel
 from gratis.records.errors import GratisError
@@ -20,6 +22,7 @@ RELATIONS = list(Neighbouring)
 @dataclass(frozen=True)
 class Fixed:
     learning_rate: float = 0.4
+    evidence: tuple = ()
 
     def clip_norm(self, effective_dimension):
         return math.sqrt(effective_dimension)
@@ -27,7 +30,12 @@ class Fixed:
 
 def fit(X, y, plan, seed=0, model=None, **options):
     return fit_stages(
-        X, y, plan, model or LinearModel(), lambda spectrum, plan: Fixed(), noise=NoiseSource.insecure(seed), **options
+        Rows.held(X, y),
+        plan,
+        model or LinearModel(),
+        lambda spectrum, plan: Fixed(),
+        noise=NoiseSource.insecure(seed),
+        **options,
     )
 
 
@@ -53,7 +61,7 @@ def test_the_stages_spend_mu_and_no_more(relation, shape, options):
 
 def test_the_event_is_known_before_the_data_and_does_not_depend_on_it():
     plan = plan_stages(400, 3, mu=0.5, neighbouring=Neighbouring.REPLACE_ONE)
-    assert labels(plan) == {"features", "target", "second moments", "descent"}
+    assert labels(plan) == {"features", "target", "second moments", "descent", "level of the predictions"}
     rng = np.random.default_rng(0)
     for X in (rng.standard_normal((400, 3)), np.full((400, 3), np.nan)):
         assert fit(X, X[:, 0], plan).event == plan.event
@@ -112,8 +120,8 @@ def labels(plan):
 def test_second_moments_are_left_out_where_they_say_nothing(relation):
     """The rule is κd > 1.5·nμ, from public facts alone; what is left out is not paid for."""
     narrow, wide = (plan_stages(2000, d, mu=0.3, neighbouring=relation) for d in (250, 20_000))
-    assert labels(narrow) == {"features", "target", "second moments", "descent"}
-    assert labels(wide) == {"features", "target", "descent"}
+    assert labels(narrow) == {"features", "target", "second moments", "descent", "level of the predictions"}
+    assert labels(wide) == {"features", "target", "descent", "level of the predictions"}
     assert wide.second_moments_mu == 0
     assert spent(wide) == pytest.approx(0.3, rel=1e-9)
     edge = round(1.5 * 2000 * 0.3 / relation.sensitivity_factor)
@@ -143,7 +151,9 @@ def test_rows_are_kept_twice_at_most():
     plan = plan_stages(*X.shape, mu=0.3, neighbouring=Neighbouring.ZERO_OUT, steps=2)
     assert plan.second_moments is None
     tracemalloc.start()
-    fit_stages(X, X[:, 0], plan, LinearModel(), lambda s, p: Fixed(), noise=NoiseSource.insecure(0), impute=True)
+    fit_stages(
+        Rows.held(X, X[:, 0]), plan, LinearModel(), lambda s, p: Fixed(), noise=NoiseSource.insecure(0), impute=True
+    )
     with_chunks = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert with_chunks < plan.memory, "what is refused is at least what is used"
@@ -183,9 +193,9 @@ def test_replayed_releases_of_a_wide_fit_differ_by_less_than_is_paid_for(relatio
         X2[0] = np.nan if relation is Neighbouring.ZERO_OUT else hostile
         y2[0] = np.nan if relation is Neighbouring.ZERO_OUT else -hostile
         recorded = Recording(NoiseSource.insecure(7))
-        fit_stages(X, y, plan, LinearModel(), lambda s, p: Fixed(), noise=recorded)
+        fit_stages(Rows.held(X, y), plan, LinearModel(), lambda s, p: Fixed(), noise=recorded)
         replayed = Recording(NoiseSource.insecure(7), recorded.outputs)
-        fit_stages(X2, y2, plan, LinearModel(), lambda s, p: Fixed(), noise=replayed)
+        fit_stages(Rows.held(X2, y2), plan, LinearModel(), lambda s, p: Fixed(), noise=replayed)
         pairs = zip(recorded.values, replayed.values, recorded.stds, strict=True)
         moved = sum(float(np.square((a - b) / std).sum()) for a, b, std in pairs)
         worst = max(worst, math.sqrt(moved))
@@ -212,3 +222,33 @@ def test_shape_must_be_the_planned_one():
     plan = plan_stages(10, 2, mu=1.0, neighbouring=Neighbouring.ZERO_OUT)
     with pytest.raises(GratisError, match="plan was made for"):
         fit(np.ones((9, 2)), np.ones(9), plan)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_shares_move_without_jumps(relation):
+    """From one row to the next no stage's part of the budget changes by more than a little."""
+
+    def parts(n):
+        plan = plan_stages(n, 5, mu=0.25, neighbouring=relation)
+        square = {"descent": plan.descent_mu**2, "moments": plan.second_moments_mu**2}
+        for name in ("features", "target"):
+            square[name] = sum((e.sensitivity / e.noise_std) ** 2 for e in getattr(plan, name).events)
+        square["level"] = (plan.level.sensitivity / plan.level.noise_std) ** 2
+        return np.array(list(square.values())) / 0.25**2
+
+    sizes = range(60, 1400, 7)
+    shares = np.array([parts(n) for n in sizes])
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+    assert np.abs(np.diff(shares, axis=0)).max() < 0.03
+    assert shares[0, -1] > 0.2 > 0.03 > shares[-1, -1], "few records pay for the level, many for the descent"
+
+
+def test_predictions_stay_inside_the_targets_window():
+    rng = np.random.default_rng(9)
+    X = rng.standard_normal((3000, 2))
+    plan = plan_stages(*X.shape, mu=1.0, neighbouring=Neighbouring.ZERO_OUT)
+    found = fit(X, 10 + X[:, 0], plan)
+    far = found.scores(np.array([[1e9, 1e9], [-1e9, -1e9]]))[:, 0]
+    assert (np.abs(far - found.target.centre) <= found.target.window).all()
+    steep = dataclasses.replace(found, parameters=found.parameters * 1e6)
+    assert (np.abs(steep.scores(X)[:, 0] - found.target.centre) <= found.target.window).all()

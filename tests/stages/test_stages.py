@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from gratis.mechanisms.location_scale import Standardiser
+from gratis.mechanisms.rows import Rows, in_chunks
 from gratis.records.neighbouring import Neighbouring
 from gratis.stages.block_shrinkage import cleaned_moments, combined, pair_moments, spectral_moments
 from gratis.stages.clipped_gradients import plan_gradients, release_gradient
@@ -19,7 +20,6 @@ from gratis.stages.curve_basis import CurveBasis, Pairs
 from gratis.stages.feature_moments import plan_feature_moments, release_feature_moments
 from gratis.stages.gradient_posterior import GradientHistory, precondition
 from gratis.stages.pair_screening import plan_pair_screening, screen_pairs
-from gratis.stages.rows import in_chunks
 
 N, D = 30, 3
 LEVELS = {2: 4}
@@ -69,7 +69,7 @@ RECORDS = [
 def basis(cols: Columns, *, pairs: Pairs | None = None) -> CurveBasis:
     X, y = table()
     plan = plan_column_histograms(N, D, mu=1.0, neighbouring=Neighbouring.ZERO_OUT)
-    shares = release_column_histograms(lambda: iter([(X, y)]), cols, plan, noise=Tape())  # type: ignore[arg-type]
+    shares = release_column_histograms(Rows.held(X, y), cols, plan, noise=Tape())  # type: ignore[arg-type]
     return CurveBasis(cols, shares, 3, pairs or Pairs())
 
 
@@ -127,7 +127,7 @@ def test_one_record_moves_a_release_by_at_most_its_sensitivity(name: str, impute
                 rows, targets = X.copy(), y.copy()
                 rows[4], targets[4] = record, target
                 tape = Tape()
-                run(lambda rows=rows, targets=targets: iter([(rows, targets)]), tape)
+                run(Rows.held(rows, targets), tape)
                 assert tape.stds == [event.noise_std]
                 values.append(tape.values[0])
             largest = max(largest, float(np.linalg.norm(values[0] - values[1])))
@@ -153,12 +153,12 @@ def test_the_shares_of_mu_add_up_to_mu() -> None:
 
 @pytest.mark.parametrize("sizes", [[30], [1] * 30, [7, 23], [0, 30]])
 def test_chunks_do_not_depend_on_batches(sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    from gratis.stages import rows
+    from gratis.mechanisms import rows
 
     monkeypatch.setattr(rows, "ROWS_PER_CHUNK", 8)
     X, y = table()
     cuts = np.cumsum([0, *sizes])
-    found = list(in_chunks(lambda: ((X[a:b], y[a:b]) for a, b in pairwise(cuts))))
+    found = list(in_chunks((X[a:b], y[a:b]) for a, b in pairwise(cuts)))
     assert [len(part) for _, part in found] == [8, 8, 8, 6]
     assert np.array_equal(np.concatenate([part for part, _ in found]), X)
 
@@ -193,9 +193,7 @@ def test_a_histogram_finds_atoms_and_smooth_shapes() -> None:
     plan = plan_column_histograms(n, 2, mu=0.1, neighbouring=Neighbouring.REPLACE_ONE)
     from gratis.mechanisms.noise import NoiseSource
 
-    shares = release_column_histograms(
-        lambda: iter([(X, np.zeros(n))]), cols, plan, noise=NoiseSource.insecure(0)
-    ).columns
+    shares = release_column_histograms(Rows.held(X, np.zeros(n)), cols, plan, noise=NoiseSource.insecure(0)).columns
     atom = cols.places(np.array([[1.0, 0.0]]))[0, 0]
     assert shares[0][atom] == pytest.approx(0.4, abs=0.03)
     truth = np.bincount(cols.places(X)[:, 1], minlength=BINS) / n

@@ -1,9 +1,9 @@
 """Distinguishing tests of the real trainer on worst-case neighbours, with negative controls that must be caught.
 
-The stream is the adversarial one of spec 2.3: n = d = 100, all noise at the end. Record 1 differs and sets the runs
-2a apart; each later record x_k is long and almost orthogonal to their difference. Under the cap such a step is too
-short to matter (the difference stays 2a: the bound ρ is attained); without the cap both runs move a full clipped step
-in opposite directions and the difference grows as 2a√k.
+The stream is that of docs/theory/one-pass.md, statement 4: n = d = 100, all noise at the end. Record 1 differs and sets
+the runs 2a apart; each later record x_k is long and almost orthogonal to their difference. Under the cap such a step is
+too short to matter (the difference stays 2a: the bound ρ is attained); without the cap both runs move a full clipped
+step in opposite directions and the difference grows as 2a√k.
 """
 
 from __future__ import annotations

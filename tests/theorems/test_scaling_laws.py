@@ -1,4 +1,4 @@
-"""Theorem 4 (spec 3.5): the closed exponent against its maximisation, and against slopes of the solved equation."""
+"""S2's Theorem 4: the closed exponent against its maximisation, and against slopes of the solved equation."""
 
 import math
 

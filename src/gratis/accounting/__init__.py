@@ -4,7 +4,6 @@ from gratis.accounting.calibration import (
     calibrate_descent_noise,
     calibrate_mu,
     calibrate_noise_std,
-    calibrate_steps,
     calibrate_subsampled_noise_multiplier,
     split_mu,
     unit_descent_event,
@@ -21,8 +20,8 @@ from gratis.accounting.composition import (
     leaf_mu,
 )
 from gratis.accounting.gdp import gdp_delta_upper_bound, gdp_epsilon_upper_bound, gdp_mu_lower_bound
-from gratis.accounting.iteration import amplification_by_iteration, least_noise, one_pass_zcdp
-from gratis.accounting.kl import gdp_kl, noisy_descent_kl_upper_bound, total_variation_upper_bound
+from gratis.accounting.iteration import amplification_by_iteration, least_noise
+from gratis.accounting.kl import gdp_kl, total_variation_upper_bound
 from gratis.accounting.ladder import LadderRow, noise_for_composition, s0_noise_multiplier
 from gratis.accounting.zcdp import (
     renyi_epsilon_upper_bound,
@@ -38,7 +37,6 @@ __all__ = [
     "calibrate_descent_noise",
     "calibrate_mu",
     "calibrate_noise_std",
-    "calibrate_steps",
     "calibrate_subsampled_noise_multiplier",
     "compose_mu",
     "delta_upper_bound",
@@ -55,8 +53,6 @@ __all__ = [
     "leaf_mu",
     "least_noise",
     "noise_for_composition",
-    "noisy_descent_kl_upper_bound",
-    "one_pass_zcdp",
     "renyi_epsilon_upper_bound",
     "s0_noise_multiplier",
     "split_mu",

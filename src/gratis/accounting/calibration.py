@@ -18,7 +18,6 @@ __all__ = [
     "calibrate_descent_noise",
     "calibrate_mu",
     "calibrate_noise_std",
-    "calibrate_steps",
     "calibrate_subsampled_noise_multiplier",
     "split_mu",
     "unit_descent_event",
@@ -106,14 +105,6 @@ def unit_descent_event(
         neighbouring=neighbouring,
         label=f"{label}, in units of learning rate × clip norm",
     )
-
-
-def calibrate_steps(*, mu: float, sensitivity: float, noise_std: float) -> int:
-    """Largest number of releases of that sensitivity and noise that stay within μ; 0 if not even one does."""
-    mu = check_positive("mu", mu)
-    sensitivity = check_positive("sensitivity", sensitivity)
-    noise_std = check_non_negative("noise_std", noise_std)
-    return int(round_down((mu * noise_std / sensitivity) ** 2, ulps=32)) if noise_std > 0 else 0
 
 
 def calibrate_subsampled_noise_multiplier(

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import platform
 from importlib import metadata
-from typing import Any
 
 from gratis.accounting.composition import account, delta_upper_bound, epsilon_upper_bound
 from gratis.accounting.gdp import gdp_delta_upper_bound
 from gratis.records.assumptions import assumption_text
 from gratis.records.budget import Budget
-from gratis.records.certificates import Certificate, Selection, plain
+from gratis.records.certificates import Certificate, Randomness, Selection, StatedGuarantee
 from gratis.records.errors import CertificateError
 from gratis.records.events import Composition, Event, FullBatchDescent, LeafEvent, OnePassIteration
 from gratis.records.guarantees import GDPGuarantee, Guarantee
+from gratis.records.record import JsonObject, plain
 
 __all__ = ["describe_guarantee", "issue_certificate", "verify_certificate"]
 
@@ -31,10 +31,10 @@ _ONE_PASS = ("one-pass-once", "one-pass-non-expansive", "one-pass-fixed")
 _FULL_BATCH = ("full-batch",)
 
 
-def describe_guarantee(event: Event, budget: Budget) -> dict[str, Any]:
+def describe_guarantee(event: Event, budget: Budget) -> StatedGuarantee:
     """The guarantee as a GDP curve where there is one, and at the asked (ε, δ)."""
     guarantee = account(event)
-    result: dict[str, Any] = {"kind": guarantee.kind}
+    result: StatedGuarantee = {"kind": guarantee.kind}
     if isinstance(guarantee, GDPGuarantee):
         result["mu"] = guarantee.mu
         result["curve"] = [
@@ -48,10 +48,10 @@ def describe_guarantee(event: Event, budget: Budget) -> dict[str, Any]:
     return result
 
 
-def _within(guarantee: dict[str, Any], budget: Budget) -> bool:
+def _within(guarantee: StatedGuarantee, budget: Budget) -> bool:
     if budget.mu is not None:
-        return bool(guarantee.get("mu", math.inf) <= budget.mu)
-    return bool(guarantee["epsilon"] <= budget.epsilon)
+        return float(guarantee.get("mu", math.inf)) <= budget.mu
+    return budget.epsilon is not None and float(guarantee["epsilon"]) <= budget.epsilon
 
 
 def issue_certificate(
@@ -59,14 +59,14 @@ def issue_certificate(
     event: Event,
     budget: Budget,
     selection: Selection,
-    randomness: dict[str, Any],
+    randomness: Randomness,
     assumptions: tuple[str, ...] = (),
-    plan: dict[str, Any] | None = None,
-    ledger_entry: dict[str, Any] | None = None,
+    plan: JsonObject | None = None,
+    ledger_entry: JsonObject | None = None,
 ) -> Certificate:
     """Make the certificate of what `event` says was done. It never claims more than the events prove.
 
-    `assumptions` beyond those that the events need: ids of `specs.assumptions`, or sentences.
+    `assumptions` beyond those that the events need: ids of `records.assumptions`, or sentences.
     """
     leaves: tuple[LeafEvent, ...] = event.leaves() if isinstance(event, Composition) else (event,)
     if any(leaf.neighbouring is not budget.neighbouring for leaf in leaves):
@@ -116,12 +116,12 @@ def verify_certificate(certificate: Certificate) -> list[str]:
     if not isinstance(certificate.randomness.get("secure"), bool):
         problems.append("the certificate does not say whether its randomness was secure")
     entry = certificate.ledger_entry
-    if entry is not None and "event" in entry and entry["event"] != plain(event.to_json()):
+    if entry is not None and "event" in entry and entry["event"] != event.to_json():
         problems.append("the ledger entry is of another event")
     return problems
 
 
-def _unproved(proved: Guarantee, stated: dict[str, Any], budget: Budget) -> list[str]:
+def _unproved(proved: Guarantee, stated: StatedGuarantee, budget: Budget) -> list[str]:
     """Return the claims in `stated` that do not follow from `proved`, and what is missing among them."""
     needed = {"mu"} if budget.mu is not None else {"epsilon", "delta"}
     curve = stated.get("curve", [])
@@ -159,22 +159,21 @@ def _unproved(proved: Guarantee, stated: dict[str, Any], budget: Budget) -> list
     return problems
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     """Return a bound as it stands in a certificate, where an infinity is a string; None if it is none."""
-    if value == "inf" and isinstance(value, str):
-        return math.inf
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_number and value >= 0 else None
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
+        return float(value)
+    return math.inf if isinstance(value, str) and value == "inf" else None
 
 
-def _below(name: str, stated: Any, proved: float) -> list[str]:
+def _below(name: str, stated: object, proved: float) -> list[str]:
     bound = _number(stated)
     if bound is not None and bound >= proved * (1 - _RELATIVE_TOLERANCE) - _SMALLEST:
         return []
     return [f"{name} is {_shown(stated)}, the events give {proved}"]
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return str(value)[:50]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from gratis.accounting.iteration import amplification_by_iteration
 from gratis.accounting.subsampling import pld_delta_upper_bound, pld_epsilon_upper_bound
 from gratis.accounting.zcdp import renyi_epsilon_upper_bound, zcdp_delta_upper_bound, zcdp_epsilon_upper_bound
 from gratis.numerics.outward import round_up
+from gratis.records.budget import Budget
 from gratis.records.checks import check_count, check_delta, check_non_negative
 from gratis.records.errors import GratisError
 from gratis.records.events import (
@@ -48,7 +50,7 @@ __all__ = [
 def leaf_mu(event: LeafEvent) -> float:
     """GDP parameter of a single Gaussian event; rounded up, ∞ where noise is missing.
 
-    GaussianRelease: √count·Δ/s. FullBatchDescent: √Σ_t(κη_tC/(n s_t))². OnePassIteration: spec 2.3.
+    GaussianRelease: √count·Δ/s. FullBatchDescent: √Σ_t(κη_tC/(n s_t))². OnePassIteration: `amplification_by_iteration`.
     """
     if isinstance(event, GaussianRelease):
         ratio = _ratio(event.sensitivity, event.noise_std)
@@ -70,8 +72,10 @@ def leaf_mu(event: LeafEvent) -> float:
     raise GratisError(f"an event of kind {event.kind!r} has no Gaussian-DP parameter")
 
 
-def account(event: Event) -> Guarantee:
-    """Return what the event proves: GDP where it is exact, otherwise the numerical privacy curve.
+def account(spent: Event | Budget | Sequence[Event]) -> Guarantee:
+    """Return what an event proves, or several together: GDP where it is exact, else the numerical privacy curve.
+
+    Of a budget: what a release that stays inside proves.
 
     **Guarantee**: an upper bound under the event's own neighbouring relation. Later events may depend on what
     earlier ones released; for GDP their noise may as well (Smith & Thakurta 2022). With a subsampled event inside,
@@ -80,6 +84,9 @@ def account(event: Event) -> Guarantee:
     >>> account(GaussianRelease(sensitivity=1.0, noise_std=4.0, neighbouring="zero-out"))
     GDPGuarantee(neighbouring=<Neighbouring.ZERO_OUT: 'zero-out'>, mu=0.25...)
     """
+    if isinstance(spent, Budget):
+        return _promised(spent)
+    event = spent if isinstance(spent, LeafEvent | Composition) else Composition(tuple(spent))
     leaves = event.leaves() if isinstance(event, Composition) else (event,)
     if not leaves:
         return GDPGuarantee(mu=0.0, neighbouring=Neighbouring.REPLACE_ONE)
@@ -89,6 +96,14 @@ def account(event: Event) -> Guarantee:
     if len(leaves) == 1:
         return GDPGuarantee(mu=leaf_mu(leaves[0]), neighbouring=relation)
     return GDPGuarantee(mu=compose_mu([leaf_mu(leaf) for leaf in leaves]), neighbouring=relation)
+
+
+def _promised(budget: Budget) -> Guarantee:
+    if budget.mu is not None:
+        return GDPGuarantee(mu=budget.mu, neighbouring=budget.neighbouring)
+    assert budget.epsilon is not None
+    assert budget.delta is not None
+    return ApproximateDPGuarantee(epsilon=budget.epsilon, delta=budget.delta, neighbouring=budget.neighbouring)
 
 
 def compose_mu(mus: list[float]) -> float:

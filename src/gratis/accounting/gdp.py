@@ -1,6 +1,6 @@
-"""Gaussian differential privacy and (ε, δ): exact conversions, rounded outward (spec 2.1).
+"""Gaussian differential privacy and (ε, δ): exact conversions, rounded outward.
 
-Reference: Dong, Roth & Su, "Gaussian differential privacy" (2022), Corollary 2.13.
+References: Dong, Roth & Su 2022, Corollary 2.13; docs/theory/gaussian-dp.md, statement 1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Amplification by iteration: one pass over the data, only the last iterate released (spec 2.3).
+"""Amplification by iteration: one pass over the data, only the last iterate released (S2, Proposition 4.1).
 
 Proof: docs/proofs/amplification-by-iteration.md (shifted interpolation; Bok, Su & Altschuler 2024).
 """
@@ -15,7 +15,7 @@ from gratis.records.events import OnePassIteration
 from gratis.records.neighbouring import Neighbouring
 from gratis.records.sequences import common_runs
 
-__all__ = ["amplification_by_iteration", "least_noise", "one_pass_zcdp"]
+__all__ = ["amplification_by_iteration", "least_noise"]
 
 
 def amplification_by_iteration(event: OnePassIteration) -> float:
@@ -42,12 +42,6 @@ def amplification_by_iteration(event: OnePassIteration) -> float:
     worst = float(np.max(ratio))
     # The cumulative sum of m terms is off by at most m units relatively, its root by half of that.
     return 0.0 if worst == 0 else round_up(worst, ulps=len(ends) + 16)
-
-
-def one_pass_zcdp(event: OnePassIteration) -> float:
-    """The form in which S2 and S1 state it (Feldman, Koren & Talwar 2020): (ρ²/2)-zCDP, weaker at the same noise."""
-    rho = amplification_by_iteration(event)
-    return 0.0 if rho == 0 else round_up(0.5 * rho * rho)
 
 
 def least_noise(shifts: NDArray[np.float64], *, rho: float, neighbouring: Neighbouring) -> NDArray[np.float64]:

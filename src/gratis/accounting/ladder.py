@@ -1,4 +1,4 @@
-"""S1's ladder of composition theorems: the noise each needs for the same (ε, δ) after T releases (spec 2.4).
+"""S1's ladder of composition theorems: the noise each needs for the same (ε, δ) after T releases.
 
 For teaching, and to show what exactness buys. All but `exact` are valid and loose.
 """

@@ -1,4 +1,4 @@
-"""Poisson-subsampled events through dp-accounting's privacy loss distributions (spec 2.5).
+"""Poisson-subsampled events through dp-accounting's privacy loss distributions (Doroshenko et al. 2022).
 
 No accountant is written here: the library is imported when it is needed and brought by the `nn` extra.
 """

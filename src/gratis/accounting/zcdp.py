@@ -1,6 +1,6 @@
-"""Zero-concentrated and Rényi differential privacy → (ε, δ), rounded up (spec 2.1).
+"""Zero-concentrated and Rényi differential privacy → (ε, δ), rounded up.
 
-References: Bun & Steinke (2016); Canonne, Kamath & Steinke (2020), Proposition 12 and Corollary 13.
+References: Bun & Steinke 2016, Proposition 1.3; Canonne, Kamath & Steinke 2020, Proposition 12 and Corollary 13.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 from scipy.special import betaincinv, ndtri
 from scipy.stats import nct
 
-__all__ = ["binomial_lower_bound", "binomial_upper_bound", "binomial_upper_bounds", "normal_shift_lower_bound"]
+__all__ = ["binomial_upper_bound", "binomial_upper_bounds", "normal_shift_lower_bound"]
 
 
 def binomial_upper_bounds(successes: NDArray[np.int64], trials: int, confidence: float) -> NDArray[np.float64]:
@@ -26,15 +26,6 @@ def binomial_upper_bound(successes: int, trials: int, *, confidence: float) -> f
     0.0295
     """
     return float(binomial_upper_bounds(np.array([successes]), trials, confidence)[0])
-
-
-def binomial_lower_bound(successes: int, trials: int, *, confidence: float) -> float:
-    """Clopper–Pearson lower bound on a probability, one-sided.
-
-    >>> round(binomial_lower_bound(100, 100, confidence=0.95), 4)
-    0.9705
-    """
-    return 1 - binomial_upper_bound(trials - successes, trials, confidence=confidence)
 
 
 def normal_shift_lower_bound(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from gratis.records.errors import GratisError
 from gratis.records.events import Event
 from gratis.records.guarantees import GDPGuarantee
 from gratis.records.predictions import Estimate
+from gratis.records.record import JsonObject, plain
 
 __all__ = ["Audit", "audit_scores", "audit_trainer", "binomial_upper_bound"]
 
@@ -91,21 +91,11 @@ class Audit:
         rates = [1 - np.searchsorted(np.sort(s), thresholds, side="left") / len(s) for s in (without, with_record)]
         return np.append(0.0, rates[0]), np.append(0.0, rates[1])
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return plain data for JSON."""
-        return {
-            "alarm": self.alarm,
-            "verdict": self.verdict,
-            "mu": self.mu.to_json(),
-            "epsilon": self.epsilon.to_json(),
-            "mu_if_normal": self.mu_if_normal.to_json(),
-            "epsilon_by_curve": self.epsilon_by_curve,
-            "tightness": self.tightness,
-            "largest_possible_mu": self.largest_possible_mu,
-            "proved_mu": self.proved_mu,
-            "proved_epsilon": self.proved_epsilon,
-            "delta": self.delta,
-        }
+        names = [*("alarm", "verdict", "mu", "epsilon", "mu_if_normal", "epsilon_by_curve", "tightness")]
+        names += ["largest_possible_mu", "proved_mu", "proved_epsilon", "delta"]
+        return {name: plain(getattr(self, name)) for name in names}
 
 
 def audit_scores(
@@ -146,20 +136,23 @@ def audit_scores(
     side = 1 - (1 - _ERROR_FOR_MU) * error / 2
     epsilon_low = max(_tail_bound(chosen, judged, delta, side), _tail_bound(*mirrored, delta, side))
     shift, shift_low = normal_shift_lower_bound(np.asarray(without), np.asarray(with_record), confidence)
-    common: dict[str, Any] = {"confidence": confidence, "samples": 2 * trials, "high": math.inf}
+
+    def shown(quantity: str, value: float, low: float, method: str) -> Estimate:
+        return Estimate(
+            quantity=quantity, value=value, low=low, high=math.inf, confidence=confidence, samples=2 * trials,
+            method=method,
+        )  # fmt: skip
+
     curve = gdp_epsilon_upper_bound
     return Audit(
-        mu=Estimate(quantity="mu", value=shift, low=mu_low, method="Gaussian trade-off, Clopper–Pearson", **common),
-        epsilon=Estimate(
-            quantity="epsilon",
-            value=curve(mu=shift, delta=delta) if 0 < shift < math.inf else shift,
-            low=epsilon_low,
-            method=f"Clopper–Pearson at delta={delta:g}",
-            **common,
+        mu=shown("mu", shift, mu_low, "Gaussian trade-off, Clopper–Pearson"),
+        epsilon=shown(
+            "epsilon",
+            curve(mu=shift, delta=delta) if 0 < shift < math.inf else shift,
+            epsilon_low,
+            f"Clopper–Pearson at delta={delta:g}",
         ),
-        mu_if_normal=Estimate(
-            quantity="mu", value=shift, low=shift_low, method="non-central t; assumes normal scores", **common
-        ),
+        mu_if_normal=shown("mu", shift, shift_low, "non-central t; assumes normal scores"),
         proved_mu=proved_mu,
         proved_epsilon=curve(mu=proved_mu, delta=delta) if proved_mu > 0 else 0.0,
         delta=delta,
@@ -183,7 +176,7 @@ def _gaussian_bound(chosen: tuple[Array, Array], judged: tuple[Array, Array], co
 
 
 def _mu_from_errors(wrong: int, total: int, confidence: float) -> float:
-    # Hoeffding (1956): a sum of unlike Bernoulli variables has lighter tails than the binomial of their mean, from
+    # Hoeffding 1956: a sum of unlike Bernoulli variables has lighter tails than the binomial of their mean, from
     # one below that mean; hence the maximum.
     rate = max(binomial_upper_bound(wrong, total, confidence=confidence), (wrong + 1) / total)
     return max(0.0, float(-2 * ndtri(rate))) if rate < 1 else 0.0

@@ -1,4 +1,4 @@
-"""Membership inference with scores calibrated on shadow models (LiRA: Carlini et al., S&P 2022)."""
+"""Membership inference with scores calibrated on shadow models (LiRA: Carlini et al. 2022)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
 from gratis.records.events import Event
 from gratis.records.predictions import Estimate
+from gratis.records.record import JsonObject, plain
 
 __all__ = ["MembershipInference", "infer_membership"]
 
@@ -39,10 +40,10 @@ class MembershipInference:
         """Whether the attack did better than the proof allows."""
         return self.audit.alarm
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return plain data for JSON."""
-        rates = {f"{level:g}": rate.to_json() for level, rate in self.true_positive_rates.items()}
-        return {"area": self.area.to_json(), "true_positive_rates": rates, **self.audit.to_json()}
+        rates = {f"{level:g}": rate for level, rate in self.true_positive_rates.items()}
+        return {"area": self.area.to_json(), "true_positive_rates": plain(rates), **self.audit.to_json()}
 
 
 def infer_membership(

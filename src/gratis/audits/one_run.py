@@ -1,6 +1,6 @@
 """Canary audit in one training: many records, each in or out by a fair coin, guessed from what was released.
 
-Steinke, Nasr, Jagielski, "Privacy Auditing with One (1) Training Run" (NeurIPS 2023), Theorem 5.2.
+Steinke, Nasr & Jagielski 2023, Theorem 5.2.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from gratis.records.checks import check_count, check_delta, check_non_negative
 from gratis.records.errors import GratisError
 from gratis.records.events import Event
 from gratis.records.predictions import Estimate
+from gratis.records.record import JsonObject, plain
 
 __all__ = [
     "EpsilonAudit",
@@ -39,7 +40,7 @@ class EpsilonAudit:
     epsilon: Estimate
     proved_epsilon: float
     delta: float
-    details: dict[str, Any] = field(default_factory=dict, hash=False)
+    details: JsonObject = field(default_factory=dict, hash=False)
 
     @property
     def alarm(self) -> bool:
@@ -57,13 +58,13 @@ class EpsilonAudit:
             return f"ALARM: the attack does better than the proof allows; {seen}"
         return f"consistent with the proof; {seen}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return plain data for JSON."""
         return {
             "alarm": self.alarm,
             "verdict": self.verdict,
             "epsilon": self.epsilon.to_json(),
-            "proved_epsilon": self.proved_epsilon,
+            "proved_epsilon": plain(self.proved_epsilon),
             "delta": self.delta,
             **self.details,
         }
@@ -175,7 +176,7 @@ def judge_guesses(
     delta: float,
     confidence: float,
     method: str,
-    details: dict[str, Any] | None = None,
+    details: JsonObject | None = None,
 ) -> EpsilonAudit:
     """Bound ε from guesses in independent runs; counts add up, since each run's are dominated given the others."""
     check_non_negative("proved_epsilon", proved_epsilon, allow_infinite=True)

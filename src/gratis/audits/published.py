@@ -16,7 +16,7 @@ _CLOCKS = {"id", "uuid", "time", "date", "created", "issued", "released"}
 _DEEPEST = 12
 
 
-def flattened(value: Any, path: str = "", *, depth: int = 0) -> Iterator[tuple[str, Any]]:
+def flattened(value: object, path: str = "", *, depth: int = 0) -> Iterator[tuple[str, Any]]:
     """Yield (path, plain value or array) for all that is reachable from a fitted object.
 
     >>> dict(flattened({"a": (1, 2.0)}))
@@ -48,14 +48,14 @@ def flattened(value: Any, path: str = "", *, depth: int = 0) -> Iterator[tuple[s
                 yield from flattened(getattr(value, name), f"{path}.{name}", depth=depth + 1)
 
 
-def _names(value: Any) -> list[str]:
+def _names(value: object) -> list[str]:
     if dataclasses.is_dataclass(value):
         return [field.name for field in dataclasses.fields(value)]
     slots = [name for cls in type(value).__mro__ for name in getattr(cls, "__slots__", ())]
     return [*getattr(value, "__dict__", {}), *slots]
 
 
-def differences(first: Any, second: Any, *, values_may_differ: bool = False) -> list[str]:
+def differences(first: object, second: object, *, values_may_differ: bool = False) -> list[str]:
     """Name what differs in type, shape, dtype or any bit.
 
     With `values_may_differ` real arrays may hold other numbers on the same lattice: for trainings whose noise was drawn
@@ -91,7 +91,7 @@ def _difference(a: Any, b: Any, values_may_differ: bool) -> str:
     return "" if a == b else "value"
 
 
-def finest_bit(values: Any) -> int | None:
+def finest_bit(values: object) -> int | None:
     """The largest k such that all entries are multiples of 2^k; None if all are zero or one is not finite.
 
     >>> finest_bit(np.array([0.75, 8.0, 0.0])), finest_bit(np.zeros(3))

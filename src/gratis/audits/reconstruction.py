@@ -1,4 +1,4 @@
-"""Reconstruction of training points from the parameters of a random-features model (S1; Iurada et al., 2026).
+"""Reconstruction of training points from the parameters of a random-features model (S1; Iurada et al. 2026).
 
 A model trained from zero without noise lies in the span of its training features. Points whose features span it are
 the training points once p ≫ nd:

@@ -42,6 +42,7 @@ from gratis.records.events import (
     OnePassIteration,
     PoissonSubsampledGaussian,
 )
+from gratis.records.record import JsonObject
 
 __all__ = ["Comparison", "Fitted", "NoiseBook", "Recording", "ReplayAudit", "compare", "record", "replay"]
 
@@ -395,7 +396,7 @@ class ReplayAudit:
             return f"ALARM: {what}{more}; {seen}"
         return f"consistent with the proof; {seen}; nothing else differs"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return plain data for JSON."""
         return {
             "alarm": self.alarm,
@@ -408,7 +409,7 @@ class ReplayAudit:
             "mu": None if math.isnan(self.mu) else self.mu,
             "hidden_draws": self.hidden,
             "coupled_releases": self.coupled,
-            "limits": self.limits,
+            "limits": list(self.limits),
             "differences": [
                 {"what": what, "pairs": count, "example": self.examples[what]}
                 for what, count in self.differences.most_common()

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gratis.mechanisms.noise import NoiseSource
+from gratis.records.certificates import Randomness
 
 __all__ = ["Call", "Diverged", "PlayingNoise", "RecordingNoise"]
 
@@ -109,7 +110,7 @@ class RecordingNoise(NoiseSource):
         )
         return output
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Randomness:
         """What the certificate of an audited training says."""
         return self._source.describe() | {"key": "seen by a replay audit (insecure)", "secure": False}
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from gratis.records.errors import GratisError
 from gratis.records.events import Event
 from gratis.records.guarantees import GDPGuarantee
 from gratis.records.predictions import Estimate
+from gratis.records.record import JsonObject
 
 __all__ = ["Tracing", "audit_tracing", "tracing_scores"]
 
@@ -43,7 +43,7 @@ class Tracing:
         """Whether the attack did better than the proof allows."""
         return self.audit.alarm
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return plain data for JSON."""
         return {"members": self.members.to_json(), "fresh": self.fresh.to_json(), **self.audit.to_json()}
 

@@ -53,7 +53,9 @@ def pushing_neighbours(n_records: int, n_columns: int) -> Neighbours:
 
 
 def tempting_neighbours(n_records: int, *, step_size: float, clip_norm: float, capped: bool = True) -> Neighbours:
-    """Spec 2.3's adversarial stream, d = n: each later row is long and almost orthogonal to the difference so far.
+    """A stream that needs the step cap, d = n: each later row is long and almost orthogonal to the difference so far.
+
+    docs/theory/one-pass.md, statement 4.
 
     Under the cap 2/‖x‖² such a step is too short to matter: the outputs stay 2a apart, and the bound is attained.
     Without it both runs move a full clipped step in opposite directions and the difference grows as 2a√k.

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import typer
 
 from gratis.cli.output import JSON_OPTION, emit, table
@@ -9,7 +13,12 @@ from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
 from gratis.records.neighbouring import Neighbouring
 
+if TYPE_CHECKING:
+    from gratis.records.events import Event
+
 __all__ = ["app"]
+
+_ORDERS = (2, 4, 8, 16, 32, 64)
 
 app = typer.Typer(help="Exact conversions between mu, epsilon and delta.", no_args_is_help=True)
 
@@ -82,6 +91,62 @@ def delta(
         as_json=as_json,
         text=f"{mu:g}-GDP is ({epsilon:g}, {value:.6g})-DP under {relation}",
     )
+
+
+@app.command()
+def total(
+    files: list[Path] = typer.Argument(..., help="Certificates, plans or model files on the same data set."),
+    delta: float = typer.Option(..., help="Delta, strictly between 0 and 1."),
+    rows_per_person: int = typer.Option(1, help="How many rows may belong to one person."),
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """What several releases prove together: mu, epsilon, zCDP, Rényi, KL and what an attacker can gain."""
+    from gratis.accounting import (
+        account,
+        epsilon_upper_bound,
+        gdp_delta_upper_bound,
+        gdp_kl,
+        gdp_to_renyi,
+        gdp_to_zcdp,
+        group_privacy,
+    )
+    from gratis.records.guarantees import GDPGuarantee
+
+    guarantee = account([_event(file) for file in files])
+    if isinstance(guarantee, GDPGuarantee):
+        guarantee = group_privacy(guarantee, rows_per_person=rows_per_person)
+    elif rows_per_person != 1:
+        raise GratisError("the privacy of groups is computed for Gaussian releases only; these are subsampled")
+    epsilon = epsilon_upper_bound(guarantee, delta=delta)
+    found: dict[str, object] = {"epsilon": epsilon, "delta": delta, "neighbouring": guarantee.neighbouring}
+    text = f"together ({epsilon:.6g}, {delta:g})-DP under {guarantee.neighbouring}"
+    if isinstance(guarantee, GDPGuarantee):
+        mu, kl, rho = guarantee.mu, gdp_kl(mu=guarantee.mu), gdp_to_zcdp(guarantee).rho
+        advantage = gdp_delta_upper_bound(mu=mu, epsilon=0.0)  # the largest true minus false positive rate of any test
+        found |= {"mu": mu, "zcdp_rho": rho, "kl": kl, "advantage": advantage}
+        found["renyi"] = {str(order): gdp_to_renyi(guarantee, order=order).epsilon for order in _ORDERS}
+        text += (
+            f", {mu:.6g}-GDP, {rho:.6g}-zCDP, KL at most {kl:.4g}: nobody tells whether a person was there with an "
+            f"advantage above {advantage:.3g}"
+        )
+    emit(found | {"rows_per_person": rows_per_person, "files": len(files)}, as_json=as_json, text=text)
+
+
+def _event(file: Path) -> Event:
+    """Return the event of a certificate, a plan file or a model file."""
+    from gratis.records.certificates import Certificate
+    from gratis.records.events import event_from_json
+    from gratis.records.strict_json import read_json
+
+    if zipfile.is_zipfile(file):
+        from gratis.estimators.model_file import load_model
+
+        certificate: Certificate = load_model(file).estimator.certificate_
+        return certificate.event
+    data = read_json(file, "the file")
+    if not isinstance(data, dict) or "event" not in data:
+        raise GratisError(f"{str(file)!r} is no certificate, plan or model file")
+    return event_from_json(data["event"])
 
 
 @app.command()

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from typer.core import TyperGroup
 
+from gratis.cli import attack
 from gratis.cli.output import JSON_OPTION, emit
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gratis.audits.distinguishing import Audit
+    from gratis.audits.estimators import EstimatorAudit
+    from gratis.audits.runs import Trainer
+    from gratis.audits.worst_case import Neighbours
+    from gratis.records.events import Event
+
+    Array = NDArray[np.float64]
+
 __all__ = ["app"]
+
+T = TypeVar("T")
 
 
 class _Targets(TyperGroup):
@@ -20,7 +35,7 @@ class _Targets(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Put the command before a word that is none."""
         if args and args[0] not in self.commands and not args[0].startswith("-"):
-            from gratis.cli.estimator_audit import ESTIMATORS
+            from gratis.audits.estimators import ESTIMATORS
 
             args = ["estimator" if args[0] in ESTIMATORS else "model", *args]
         return super().resolve_command(ctx, args)
@@ -74,8 +89,8 @@ def one_pass(
     )  # fmt: skip
     pair = tempting_neighbours(n, step_size=1.0, clip_norm=1.0) if tempting else pushing_neighbours(n, 5)
 
-    def trainer(y: Any) -> Callable[[int], Any]:
-        def train(_: int) -> Any:
+    def trainer(y: Array) -> Trainer:
+        def train(_: int) -> Array:
             run = OnePassTrainer(event, OnePassLoss.SQUARED, n_features=pair.X.shape[1], noise=NoiseSource.secure())
             run.consume(pair.X, y)
             return run.release()
@@ -103,6 +118,7 @@ def full_batch(
 
     from gratis.audits.worst_case import Neighbours, pushing_neighbours
     from gratis.mechanisms.noise import NoiseSource
+    from gratis.mechanisms.rows import Rows
     from gratis.models.linear import LinearModel
     from gratis.records.neighbouring import Neighbouring
     from gratis.stages.full_batch import descend, descent_event
@@ -116,11 +132,11 @@ def full_batch(
         other[0] = np.nan
         pair = Neighbours(pair.X, pair.y, other, pair.direction)
 
-    def trainer(y: Any) -> Callable[[int], Any]:
-        def train(_: int) -> Any:
+    def trainer(y: Array) -> Trainer:
+        def train(_: int) -> Array:
             return descend(
-                pair.X, y, LinearModel(), steps=steps, clip_norm=1.0, learning_rate=1.0, mu=mu, neighbouring=relation,
-                noise=NoiseSource.secure(), average=False,
+                Rows.held(pair.X, y), LinearModel(), steps=steps, clip_norm=1.0, learning_rate=1.0, mu=mu,
+                neighbouring=relation, noise=NoiseSource.secure(), average=False,
             ).parameters  # fmt: skip
 
         return train
@@ -149,7 +165,7 @@ def estimator(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Audit a whole estimator, preprocessing included: one record is exchanged for its opposite."""
-    from gratis.cli.estimator_audit import estimator_audit
+    from gratis.audits.estimators import estimator_audit
 
     options = {
         "epsilon": epsilon, "delta": delta, "neighbouring": neighbouring, "preprocessing": preprocessing,
@@ -173,7 +189,7 @@ def model(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Audit what made a model file: verify its certificate, then train the same way on neighbours, many times."""
-    from gratis.cli.estimator_audit import ESTIMATORS, certified_records, model_audit
+    from gratis.audits.estimators import ESTIMATORS, certified_records, model_audit
     from gratis.records.errors import GratisError
 
     if not file.is_file():
@@ -219,8 +235,8 @@ def replay(
     are compared: √Σ‖Δ‖²/σ² must not exceed the certified mu. Exceptions, warnings, the sequence of calls and all that
     is published must be the same.
     """
-    from gratis.cli.estimator_audit import ESTIMATORS
-    from gratis.cli.replay import audited_estimator, audited_model, emit_replay
+    from gratis.audits.estimators import ESTIMATORS, audit, make_estimator, verified_model
+    from gratis.cli.replay import emit_replay
     from gratis.records.errors import GratisError
 
     options = {
@@ -229,8 +245,8 @@ def replay(
     }  # fmt: skip
     if target in ESTIMATORS:
         chosen = options | {"epsilon": 2.0 if epsilon is None else epsilon, "delta": 1e-5 if delta is None else delta}
-        rows = 40 if n is None else n
-        found = audited_estimator(target, n=rows, d=d, classes=classes, pairs=pairs, seed=seed, options=chosen)
+        made = make_estimator(target, chosen)
+        found = audit(made, rows=n, columns=d, classes=classes, pairs=pairs, seed=seed)
         emit_replay(target, found, as_json=as_json, alarm=ALARM)
         return
     if not Path(target).is_file():
@@ -238,19 +254,27 @@ def replay(
     given = [name for name, value in options.items() if value is not None]
     if given:
         raise GratisError(f"a model file states its own options: leave out --{given[0].replace('_', '-')}")
-    found, kind = audited_model(Path(target), n=n, pairs=pairs, seed=seed)
-    name = f"{Path(target).name} ({kind}): certificate valid; the same options on synthetic rows"
+    model = verified_model(target)
+    found = audit(model, rows=n, pairs=pairs, seed=seed)
+    name = f"{Path(target).name} ({type(model).__name__}): certificate valid; the same options on synthetic rows"
     emit_replay(name, found, as_json=as_json, alarm=ALARM)
 
 
+app.command("membership")(attack.membership)
+app.command("one-run")(attack.one_run)
+app.command("tracing")(attack.tracing)
+
+
 def _audit(
-    name: str, trainer: Callable[[Any], Callable[[int], Any]], pair: Any, event: Any, runs: int, delta: float,
-    confidence: float, workers: int, picture: Path | None, as_json: bool, facts: dict[str, Any] | None = None,
+    name: str, trainer: Callable[[Array], Trainer], pair: Neighbours | EstimatorAudit, event: Event, runs: int,
+    delta: float, confidence: float, workers: int, picture: Path | None, as_json: bool,
+    facts: Mapping[str, object] | None = None,
 ) -> None:  # fmt: skip
     from gratis.audits.distinguishing import audit_trainer
     from gratis.audits.worst_case import Neighbours
+    from gratis.records.neighbouring import Neighbouring
 
-    def progress(portions: Iterable[Any]) -> Iterable[Any]:
+    def progress(portions: Iterable[T]) -> Iterable[T]:
         import sys
 
         if as_json or not sys.stderr.isatty():
@@ -261,13 +285,15 @@ def _audit(
         return track(portions, total=50, description=f"{name}: training", console=Console(stderr=True), transient=True)
 
     worst = isinstance(pair, Neighbours)  # else an exchanged record, whatever the relation is
+    direction = pair.direction if isinstance(pair, Neighbours) else None
     audit = audit_trainer(
-        trainer(pair.other_y), trainer(pair.y), event, runs=runs, direction=pair.direction if worst else None,
+        trainer(pair.other_y), trainer(pair.y), event, runs=runs, direction=direction,
         exchanged=not worst, delta=delta, confidence=confidence, workers=workers, progress=progress,
     )  # fmt: skip
     if picture is not None:
         draw_roc(audit, picture)
-    twice = "" if worst or event.neighbouring.sensitivity_factor == 2 else " (an exchanged record counts as two)"
+    once = worst or event.neighbouring is Neighbouring.REPLACE_ONE
+    twice = "" if once else " (an exchanged record counts as two)"
     text = (
         f"{name}, {event.neighbouring}{twice}: {audit.verdict}\n"
         f"audited over proved epsilon: {audit.tightness:.0%} assuming nothing; if outputs are normal, mu ≥ "
@@ -279,7 +305,7 @@ def _audit(
         raise typer.Exit(ALARM)
 
 
-def draw_roc(audit: Any, path: Path) -> None:
+def draw_roc(audit: Audit, path: Path) -> None:
     """Draw the attack's ROC and the curve that no attack may cross."""
     import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg

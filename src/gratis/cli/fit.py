@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from gratis.cli.fit_progress import FitProgress
 from gratis.cli.output import JSON_OPTION, emit, messages
 from gratis.records.errors import GratisError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gratis.estimators.model_folder import ModelFolder
+    from gratis.estimators.private_fit import PrivateFit
+    from gratis.estimators.settlement import LateLedger
+    from gratis.estimators.table_fit import TableJob
+    from gratis.records.certificates import Certificate
+    from gratis.records.record import JsonObject
 
 __all__ = ["fit"]
 
@@ -32,6 +42,7 @@ def fit(
     ignore: str = typer.Option("", help="Columns to leave out, separated by commas."),
     hash_buckets: int | None = typer.Option(None, "--hash", help="Hash every text column into so many buckets."),
     neighbouring: str = typer.Option("replace-one", help="replace-one or zero-out."),
+    algorithm: str | None = typer.Option(None, help="For linear and logistic: full-batch or one-pass."),
     features: str | None = typer.Option(None, help="For random-features: tanh, relu, erf or scattering (images)."),
     n_features: int | None = typer.Option(None, help="For random-features: how many."),
     hold_out: float = typer.Option(0.0, help="Share of the rows kept for a private score, at most 0.5."),
@@ -39,7 +50,7 @@ def fit(
     budget: str | None = typer.Option(None, help="Name of the data set's budget in the ledger."),
     output: Path = typer.Option(Path("gratis-fit"), help="Folder for model.gratis, certificate.json, report.html."),
     force: bool = typer.Option(False, "--force", help="Overwrite a model that is there already."),
-    memory: float = typer.Option(4.0, help="Gigabytes; a larger fit is done in one pass over the file."),
+    memory: float = typer.Option(4.0, help="Gigabytes; for a larger fit the file is read again for every release."),
     force_delta: bool = typer.Option(False, "--force-delta", help="Accept a delta of one over the rows and more."),
     audit: bool = typer.Option(True, help="Audit the training after the model is saved."),
     report: bool = typer.Option(True, help="Write the report, with predictions for other budgets."),
@@ -55,9 +66,8 @@ def fit(
     from gratis.records.neighbouring import Neighbouring
 
     console = messages(quiet=as_json)
-    options = {
-        key: value for key, value in {"features": features, "n_features": n_features}.items() if value is not None
-    }
+    options: dict[str, Any] = {"algorithm": algorithm, "features": features, "n_features": n_features}
+    options = {name: value for name, value in options.items() if value is not None}
     planned = None
     if plan_file is not None:
         if options or model != "auto" or (epsilon, delta, neighbouring) != (None, None, "replace-one"):
@@ -69,7 +79,9 @@ def fit(
     else:
         asked = Budget(epsilon=epsilon, delta=delta, neighbouring=Neighbouring.parse(neighbouring))
     with FitProgress(asked, file.name) as run:
-        if options and model != "random-features":
+        if algorithm is not None and model not in ("linear", "logistic"):
+            raise GratisError("--algorithm belongs to --model linear and logistic")
+        if options.keys() - {"algorithm"} and model != "random-features":
             raise GratisError("--features and --n-features belong to --model random-features")
         with console.status("planning from public facts"):
             job = plan_table_fit(
@@ -135,7 +147,7 @@ def _listed(text: str | None) -> list[str] | None:
     return [part.strip() for part in text.split(",") if part.strip()] if text is not None else None
 
 
-def _plan(job: Any) -> dict[str, Any]:
+def _plan(job: TableJob) -> dict[str, Any]:
     cost = job.plan.cost
     return {
         "model": job.model,
@@ -148,7 +160,7 @@ def _plan(job: Any) -> dict[str, Any]:
     }
 
 
-def _open_ledger(ledger: Path | None, budget: str | None, console: Any) -> Any:
+def _open_ledger(ledger: Path | None, budget: str | None, console: Console) -> LateLedger | None:
     from gratis.estimators.settlement import LateLedger
 
     if (ledger is None) != (budget is None):
@@ -167,10 +179,12 @@ def _open_ledger(ledger: Path | None, budget: str | None, console: Any) -> Any:
     return opened
 
 
-def _curve(job: Any) -> list[dict[str, Any]]:
+def _curve(job: TableJob) -> list[dict[str, Any]]:
     """The predicted cost of privacy at other budgets, by the same plan."""
     from gratis.estimators.fit_plan import plan
 
+    if job.budget.epsilon is None:
+        return []
     points = []
     for factor in _FACTORS.get(job.model, _ALL_FACTORS) if job.plan.cost is not None else ():
         epsilon = job.budget.epsilon * factor
@@ -181,7 +195,7 @@ def _curve(job: Any) -> list[dict[str, Any]]:
     return points
 
 
-def _audit(job: Any, estimator: Any) -> dict[str, Any]:
+def _audit(job: TableJob, estimator: PrivateFit) -> JsonObject:
     """A short replay audit of the same options on synthetic rows. The model is saved already."""
     from gratis.audits.trainings import replay_audit
 
@@ -193,13 +207,13 @@ def _audit(job: Any, estimator: Any) -> dict[str, Any]:
     }
 
 
-def _write_report(path: Path, estimator: Any, context: dict[str, Any]) -> None:
+def _write_report(path: Path, estimator: PrivateFit, context: dict[str, Any]) -> None:
     from gratis.cli.model_report import report_content, write_report
 
     write_report(report_content(estimator, context), path)
 
 
-def _last_words(folder: Any, certificate: Any, context: dict[str, Any], problems: list[str]) -> str:
+def _last_words(folder: ModelFolder, certificate: Certificate, context: dict[str, Any], problems: list[str]) -> str:
     guarantee = certificate.guarantee
     if problems:
         return f"the certificate DOES NOT verify: {problems[0]}"

@@ -5,12 +5,18 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from gratis.cli.interruption import Interrupted
 from gratis.records.errors import GratisError
+
+if TYPE_CHECKING:
+    from gratis.estimators.model_folder import ModelFolder
+    from gratis.estimators.settlement import LateLedger
+    from gratis.estimators.table_fit import TableFit
+    from gratis.records.budget import Budget
 
 __all__ = ["FitProgress"]
 
@@ -18,22 +24,22 @@ __all__ = ["FitProgress"]
 class FitProgress:
     """How far a fit has come. Whatever stops it, the last sentence says what was spent and where the model is."""
 
-    def __init__(self, asked: Any, file: str) -> None:
+    def __init__(self, asked: Budget, file: str) -> None:
         self.notes: list[str] = []
         self._asked, self._file = asked, file
         self._folder: Any = None
-        self._ledger: Any = None
+        self._ledger: LateLedger | None = None
         self._dataset: str | None = None
         self._begun = False
 
-    def follow(self, folder: Any, ledger: Any, dataset: str | None) -> None:
+    def follow(self, folder: ModelFolder, ledger: LateLedger | None, dataset: str | None) -> None:
         """Know where the model will be, and which budget pays."""
         self._folder, self._ledger, self._dataset = folder, ledger, dataset
 
     def __enter__(self) -> FitProgress:
         return self
 
-    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         if error is None:
             return
         words, spent = self._words(), self._spent()
@@ -54,7 +60,7 @@ class FitProgress:
         self._begun = True
         self._folder.begin(budget=self._asked.describe(), file=self._file, ledger=self._dataset)
 
-    def save(self, done: Any) -> None:
+    def save(self, done: TableFit) -> None:
         """Put the pair on the disk; where it finds no room there, on another one."""
         from gratis.estimators.model_folder import ModelFolder
 
@@ -69,7 +75,7 @@ class FitProgress:
                     self._folder.whole = refuge.whole
             raise
 
-    def add(self, what: str, work: Callable[[], Any]) -> None:
+    def add(self, what: str, work: Callable[[], object]) -> None:
         """Try what is no part of the release: it may fail, and the model stands."""
         try:
             work()
@@ -88,7 +94,7 @@ class FitProgress:
         return f"{spent}, and there is no model" if self._ledger else f"if the training had begun, {spent}: no model"
 
     def _left(self) -> str:
-        if self._ledger is None:
+        if self._ledger is None or self._dataset is None:
             return " (no ledger counts it)"
         try:
             status = self._ledger.status(self._dataset)

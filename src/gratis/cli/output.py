@@ -7,19 +7,22 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from gratis.records.certificates import plain
 from gratis.records.errors import GratisError
+from gratis.records.record import plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["JSON_OPTION", "echo", "emit", "messages", "refuse_overwriting", "table"]
 
 JSON_OPTION = typer.Option(False, "--json", help="Print one JSON object instead of text.")
 
 
-def emit(data: Mapping[str, Any], *, as_json: bool, text: str) -> None:
+def emit(data: Mapping[str, object], *, as_json: bool, text: str) -> None:
     """Print data as strict JSON, or the text written for people."""
     echo(json.dumps(plain(data), indent=2, allow_nan=False) if as_json else text)
 
@@ -35,7 +38,7 @@ def echo(text: str, *, nl: bool = True) -> bool:
     return True
 
 
-def messages(*, quiet: bool = False) -> Any:
+def messages(*, quiet: bool = False) -> Console:
     """Return the console for people, on the standard error; that nobody reads it stops no run."""
     from rich.console import Console
 

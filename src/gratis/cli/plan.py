@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from gratis.cli import plan_network
+from gratis.cli import plan_network, plan_spectrum
 from gratis.cli.output import JSON_OPTION, emit, table
 from gratis.cli.plan_model import MODELS, plan_command
 from gratis.records.errors import GratisError
@@ -45,6 +45,7 @@ def one_pass(
     from gratis.planning.assumptions import LinearFacts
     from gratis.planning.inverse import needed_for_target
     from gratis.planning.linear import plan_linear
+    from gratis.planning.one_pass_limits import one_pass_limits
     from gratis.records.budget import Budget
     from gratis.records.neighbouring import Neighbouring
 
@@ -57,6 +58,7 @@ def one_pass(
         spectrum=None if spectrum is None else _spectrum(spectrum),
     )
     plan = plan_linear(facts, algorithm=algorithm, schedule=schedule)
+    limits = one_pass_limits(facts, plan)
     needed = None if target_r2 is None else needed_for_target(facts, target_r2=target_r2)
     guarantee = describe_guarantee(plan.event, facts.budget) | {"neighbouring": str(facts.budget.neighbouring)}
     data: dict[str, Any] = {
@@ -64,8 +66,9 @@ def one_pass(
         "schedule": plan.schedule,
         "predicted_excess_risk": plan.prediction.value,
         "prediction": plan.prediction.to_json(),
-        "settings": plan.settings,
+        "settings": plan.settings.to_json(),
         "guarantee": guarantee,
+        "limits": limits.to_json(),
         "alternatives": list(plan.alternatives),
         "reasons": list(plan.reasons),
     }
@@ -73,8 +76,8 @@ def one_pass(
         data["target"] = needed
     rows = [
         [
-            row["algorithm"],
-            row["schedule"],
+            str(row["algorithm"]),
+            str(row["schedule"]),
             f"{row['predicted_excess_risk']:.5g}",
             f"{row['low']:.4g} … {row['high']:.4g}",
         ]
@@ -83,6 +86,7 @@ def one_pass(
     text = "\n".join(
         [
             *plan.reasons,
+            *limits.words,
             *([needed["words"]] if needed else []),
             "",
             table(["algorithm", "schedule", "excess risk", "range"], rows),
@@ -96,6 +100,7 @@ def one_pass(
 for _model in MODELS:
     app.command(_model)(plan_command(_model))
 app.command("network")(plan_network.network)
+app.command("spectrum")(plan_spectrum.spectrum)
 
 
 def _spectrum(text: str) -> Any:

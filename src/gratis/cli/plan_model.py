@@ -84,7 +84,9 @@ def plan_command(model: str) -> Callable[..., None]:
             [leaf.label or leaf.kind, f"{mu:.4g}", f"{mu * mu / total:.1%}"]
             for leaf, mu in zip(leaves, mus, strict=True)
         ]
-        settings = [[name.replace("_", " "), _shown(value)] for name, value in made.settings.items()]
+        settings = [
+            [name.replace("_", " "), _shown(value)] for name, value in made.settings.to_json().items() if name != "kind"
+        ]
         lines = [
             *made.words(),
             "",
@@ -103,7 +105,7 @@ def plan_command(model: str) -> Callable[..., None]:
     return command
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.5g}"
     if isinstance(value, (list, tuple)):

@@ -21,6 +21,8 @@ def network(
     time: float = typer.Option(0.5, help="Reference run: steps x step size."),
     noise_std: float = typer.Option(0.01, help="Reference run: sigma of the noise sqrt(2 eta sigma^2)."),
     neighbouring: str = typer.Option("replace-one", help="replace-one or zero-out."),
+    smoothness: float | None = typer.Option(None, help="With --jump: Lemma 3.2's bound for the network itself, too."),
+    jump: float | None = typer.Option(None, help="Gradients differ by less than max(jump, smoothness x distance)."),
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Compare initializations and depths of a ReLU network by what noisy training of it leaks."""
@@ -28,6 +30,8 @@ def network(
     from gratis.records.errors import GratisError
     from gratis.records.neighbouring import Neighbouring
 
+    if (smoothness is None) != (jump is None):
+        raise GratisError("Lemma 3.2 needs both --smoothness and --jump")
     if depth > _DEEPEST:
         raise GratisError(f"--depth must be at most {_DEEPEST} weight matrices, got {depth}")
     found = compare_initializations(
@@ -40,6 +44,7 @@ def network(
         time=time,
         noise_std=noise_std,
         neighbouring=Neighbouring.parse(neighbouring),
+        roughness=None if smoothness is None or jump is None else (smoothness, jump),
     )
     rows = [
         [
@@ -51,10 +56,13 @@ def network(
             f"{choice.time:.4g}",
             f"{choice.noise_std:.4g}",
             f"{choice.excess_risk_bound:.4g}",
+            *([] if smoothness is None else [f"{choice.general_kl_of_reference_run:.4g}"]),
         ]
         for choice in found.choices
     ]
     header = ["initialization", "depth", "B", "KL", "KL (S3 prints)", "best T", "best sigma", "excess risk"]
+    if smoothness is not None:
+        header.append("KL (Lemma 3.2)")
     text = "\n".join(
         [
             *found.reasons,

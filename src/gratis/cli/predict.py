@@ -29,14 +29,13 @@ def predict(
     import pyarrow.parquet
 
     from gratis.estimators.model_file import load_model
-    from gratis.rows.encoding import TableSchema
     from gratis.rows.tables import open_table
 
     saved = load_model(model)
-    stored = saved.context.get("table")
+    stored = saved.table()
     if stored is None:
         raise GratisError("this model was not made by `gratis fit`: it does not know the columns of a table")
-    schema, levels = TableSchema.from_json(stored["schema"]), stored["target"].get("levels")
+    schema, levels = stored
     if probabilities and levels is None:
         raise GratisError("probabilities exist for classes only, and this model predicts a number")
     if output is not None and output.suffix not in (".csv", ".parquet"):

@@ -26,8 +26,8 @@ def quickstart(
     from sklearn.model_selection import train_test_split
 
     from gratis.accounting import verify_certificate
+    from gratis.audits.planned_descent import audit_full_batch
     from gratis.cli.model_report import write_report
-    from gratis.cli.worst_case import audit_full_batch
     from gratis.estimators import DPLinearRegression
     from gratis.ledger import Ledger
     from gratis.records.budget import Budget

@@ -108,10 +108,10 @@ def _attack_file(
     import numpy as np
 
     from gratis.audits.attacked_models import interpolant
+    from gratis.audits.estimators import certified_records
     from gratis.audits.reconstruction import FrozenLayer, chance_error, match_points
     from gratis.audits.reconstruction import reconstruct as attack
     from gratis.audits.span_projection import SpanResidual
-    from gratis.cli.estimator_audit import certified_records
     from gratis.records.checks import check_count
 
     estimator, features, known = _random_features(path)

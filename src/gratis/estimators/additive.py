@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gratis.estimators.classification import PrivateClassifier, encoded
+from gratis.estimators.classification import PrivateClassifier
 from gratis.estimators.private_fit import PrivateFit, refuse_text
 from gratis.estimators.shapes import Shapes, shapes_of
 from gratis.recipes.additive import Additive, AdditiveRelease
-from gratis.recipes.recipe import left_out
 from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
 from gratis.records.facts import Facts
 from gratis.records.predictions import Prediction
-from gratis.rows.streaming import RowStream
 
 __all__ = ["DPAdditiveClassifier", "DPAdditiveRegressor"]
 
@@ -49,37 +46,6 @@ class PrivateAdditiveModel(PrivateFit):
 
     def _publish(self, released: AdditiveRelease) -> None:
         self.model_, self.prediction_ = released.model, released.prediction
-
-    def fit_rows(self, stream: RowStream) -> Self:
-        """Train on a stream (`gratis.rows.streaming.open_rows`) in constant memory; it is read once for each release.
-
-        With on_invalid="raise" it is read once more before anything is spent, to see that all values are valid.
-        """
-        classes, assumed = self._stream_classes()
-        self.n_features_in_ = stream.n_features
-        levels, impute = self._levels(stream.n_features), self._handling() == "impute"
-
-        def rows() -> Iterator[tuple[Array, Array]]:
-            for X, y in stream.batches():
-                known = _unknown_levels_missing(np.asarray(X, dtype=np.float64), levels)
-                yield left_out(known, y if classes is None else encoded(y, classes), impute=impute)
-
-        if self._handling() == "raise":
-            stream.validate()
-            if not all(np.isfinite(y).all() for _, y in rows()):
-                raise GratisError("the rows hold levels or labels outside the declared ones; nothing was spent")
-        facts = Facts(rows=stream.n_rows, columns=stream.n_features, classes=None if classes is None else len(classes))
-        recipe = self._recipe(facts)
-        plan = recipe.plan
-        release = self._release(plan, recipe, assumptions=assumed)
-        with release, np.errstate(all="ignore"):
-            released = recipe.run_rows(rows, noise=release.noise)
-        self._keep(plan, released, classes, release)
-        return self
-
-    @abstractmethod
-    def _stream_classes(self) -> tuple[NDArray[Any] | None, tuple[str, ...]]:
-        """The classes that a stream must know beforehand; None for a regression."""
 
     def _pairs(self) -> bool:
         if self.pairs not in ("auto", False):
@@ -120,12 +86,9 @@ class PrivateAdditiveModel(PrivateFit):
             directions[column] = _DIRECTIONS[word]
         return directions
 
-    def _declared(self, rows: Array) -> Array:
-        """Rows in which levels outside the declared ones are missing; with on_invalid="raise" they are refused."""
-        known = _unknown_levels_missing(rows, self._levels(rows.shape[1]))
-        if self._handling() == "raise" and not np.isfinite(known).all():
-            raise GratisError("X holds levels outside the declared ones (whole numbers from 0); nothing was spent")
-        return known
+    def _known(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Rows in which levels outside the declared ones are missing."""
+        return _unknown_levels_missing(rows, self._levels(rows.shape[1]))
 
     @property
     def _names(self) -> list[str]:
@@ -202,24 +165,29 @@ class DPAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
 
     Parameters
     ----------
-    epsilon, delta : float
-        The budget.
-    neighbouring : "replace-one" or "zero-out"
-    categorical : mapping, optional
+    epsilon, delta : float, default 1.0 and 1e-5
+        The budget, under `neighbouring`.
+    neighbouring : "replace-one" or "zero-out", default "replace-one"
+        Which data sets must be hard to tell apart: with one record exchanged, or with one that contributes nothing.
+    categorical : mapping, default None
         Columns (position or name) whose values are levels 0 … k − 1, with their k; public.
-    pairs : "auto" or False
+    pairs : "auto" or False, default "auto"
         "auto" looks for pairs where records allow it (a public rule); False never does.
-    monotone : mapping, optional
-        Columns (position or name) whose curve must be "increasing" or "decreasing": the released curve is projected.
-        Such columns take no part in pairs.
-    on_invalid : "raise", "zero" or "impute"
-        Whether invalid values (non-finite, a level outside the declared ones) are refused before anything is spent
-        (this answer is not private), or their rows contribute nothing, or an invalid feature counts as the centre of
-        its column (a level: as the average); a row without a target then contributes nothing.
-    ledger, dataset : str, optional
-        A ledger file, and the name of this data set's budget in it.
-    noise_seed, insecure_reproducible
-        For tests only: see `gratis.mechanisms.noise`.
+    monotone : mapping, default None
+        Columns (position or name) whose curve must be "increasing" or "decreasing": the released curve is
+        projected. Such columns take no part in pairs.
+    on_invalid : "raise", "zero" or "impute", default "raise"
+        What becomes of missing and impossible values (a level outside the declared ones too): refused before anything
+        is spent (that answer is not private), or the record contributes nothing, or the feature counts as the centre
+        of its column (a level: as the average; a record without a target then contributes nothing).
+    preprocessing : "private", default "private"
+        The scales of the columns are always found privately.
+    public, descent : None, default None and None
+        Parameters of the other estimators, which an additive model refuses.
+    ledger, dataset : Ledger or path, and str, default None and None
+        A ledger and the name of the data set's budget in it, where the run is reserved before rows are touched.
+    noise_seed, insecure_reproducible : int and bool, default None and False
+        For tests only: noise from a seed protects nothing, and the certificate says so.
 
     Attributes
     ----------
@@ -234,9 +202,6 @@ class DPAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
     >>> bool(model.score(X, y) > 0.7), model.certificate_.guarantee["epsilon"] <= 2.0
     (True, True)
     """
-
-    def _stream_classes(self) -> tuple[None, tuple[str, ...]]:
-        return None, ()
 
     def predict(self, X: ArrayLike) -> Array:
         """Predict the target for rows of X."""
@@ -257,10 +222,34 @@ class DPAdditiveClassifier(PrivateClassifier, PrivateAdditiveModel):
     K separate models would share the budget, √K times the noise each. The model starts at the released shares of the
     classes, so that rare ones need no learning to be rare.
 
-    Parameters: those of `DPAdditiveRegressor` (monotone for two classes only), and
-
-    classes : array, optional
-        All classes that may occur, public; left out, those that occur are assumed to be no secret.
+    Parameters
+    ----------
+    epsilon, delta : float, default 1.0 and 1e-5
+        The budget, under `neighbouring`.
+    neighbouring : "replace-one" or "zero-out", default "replace-one"
+        Which data sets must be hard to tell apart: with one record exchanged, or with one that contributes nothing.
+    categorical : mapping, default None
+        Columns (position or name) whose values are levels 0 … k − 1, with their k; public.
+    pairs : "auto" or False, default "auto"
+        "auto" looks for pairs where records allow it (a public rule); False never does.
+    monotone : mapping, default None
+        Columns (position or name) whose curve must be "increasing" or "decreasing" (two classes only): the released
+        curve is projected. Such columns take no part in pairs.
+    classes : array, default None
+        All classes that may occur, public; left out, those that occur are assumed to be no secret. A label that
+        equals none of them is invalid.
+    on_invalid : "raise", "zero" or "impute", default "raise"
+        What becomes of missing and impossible values (a level outside the declared ones too): refused before anything
+        is spent (that answer is not private), or the record contributes nothing, or the feature counts as the centre
+        of its column (a level: as the average; a record without a target then contributes nothing).
+    preprocessing : "private", default "private"
+        The scales of the columns are always found privately.
+    public, descent : None, default None and None
+        Parameters of the other estimators, which an additive model refuses.
+    ledger, dataset : Ledger or path, and str, default None and None
+        A ledger and the name of the data set's budget in it, where the run is reserved before rows are touched.
+    noise_seed, insecure_reproducible : int and bool, default None and False
+        For tests only: noise from a seed protects nothing, and the certificate says so.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(8000, 3))
@@ -271,9 +260,6 @@ class DPAdditiveClassifier(PrivateClassifier, PrivateAdditiveModel):
     """
 
     classes: ArrayLike | None = None
-
-    def _stream_classes(self) -> tuple[NDArray[Any], tuple[str, ...]]:
-        return self._read_classes(None)
 
     def _class_scores(self, X: ArrayLike) -> Array:
         return self._totals(self._readable(X))

@@ -10,10 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
+from gratis.estimators.labels import encoded
 from gratis.models.logistic import SoftmaxModel
 from gratis.records.errors import GratisError
 
 __all__ = ["PrivateClassifier", "encoded"]
+
+Array = NDArray[Any]
 
 
 class PrivateClassifier(ClassifierMixin):
@@ -24,17 +27,20 @@ class PrivateClassifier(ClassifierMixin):
 
     def _read(
         self, X: ArrayLike, y: ArrayLike
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[Any] | None, tuple[str, ...]]:
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], Array | None, tuple[str, ...]]:
         rows, labels = self._validated(X, y, numeric=False)
         classes, assumed = self._read_classes(labels)
         rows, position = self._contributing(rows, encoded(labels, classes))
         return rows, position, classes, assumed
 
+    def _stream_classes(self) -> tuple[NDArray[Any], tuple[str, ...]]:
+        return self._read_classes(None)
+
     @abstractmethod
     def _class_scores(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return scores (n, classes), or log-odds (n, 1) of the second of two classes."""
 
-    def _read_classes(self, labels: NDArray[Any] | None) -> tuple[NDArray[Any], tuple[str, ...]]:
+    def _read_classes(self, labels: Array | None) -> tuple[Array, tuple[str, ...]]:
         """Return the classes and what has to be assumed about them; refuse fewer than two.
 
         Declared classes need no look at the labels: scikit-learn's checks of them would raise or warn because of one.
@@ -64,7 +70,7 @@ class PrivateClassifier(ClassifierMixin):
             scores = np.column_stack([np.zeros_like(scores), scores])
         return SoftmaxModel(scores.shape[1]).mean(scores)
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
+    def predict(self, X: ArrayLike) -> Array:
         """Return the most probable class."""
         scores = self.decision_function(X)
         index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
@@ -77,7 +83,7 @@ class PrivateClassifier(ClassifierMixin):
         return tags
 
 
-def _sorted(labels: NDArray[Any], *, occurring: bool = False) -> NDArray[Any]:
+def _sorted(labels: Array, *, occurring: bool = False) -> Array:
     """The different classes in order; where nobody declared them, those that occur (that answer is not private)."""
     try:
         if occurring:
@@ -86,24 +92,3 @@ def _sorted(labels: NDArray[Any], *, occurring: bool = False) -> NDArray[Any]:
     except TypeError:  # classes of several types have no order
         pass
     raise GratisError("classes must be of one type, all numbers or all texts; declare them with classes=[…]")
-
-
-def encoded(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.float64]:
-    """Positions in the (sorted) classes by equality; NaN for a label that equals none of them, whatever it is.
-
-    >>> encoded(np.array(["b", None, b"a", float("nan"), "a"], dtype=object), np.array(["a", "b"])).tolist()
-    [1.0, nan, nan, nan, 0.0]
-    """
-    kinds = {"number" if array.dtype.kind in "biuf" else array.dtype.kind for array in (labels, classes)}
-    if kinds in ({"number"}, {"U"}):
-        position = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
-        return np.where(classes[position] == labels, position, np.nan)
-    places = {label: float(place) for place, label in enumerate(classes.tolist())}
-    return np.array([_place(label, places) for label in labels], dtype=np.float64)
-
-
-def _place(label: Any, places: dict[Any, float]) -> float:
-    try:
-        return places.get(label, float("nan"))
-    except Exception:  # of whatever an object's own hash or comparison raises
-        return float("nan")

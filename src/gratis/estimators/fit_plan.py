@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from numpy.typing import ArrayLike
+from threadpoolctl import threadpool_limits
 
 from gratis.estimators.model_choice import make_estimator
 from gratis.records.budget import Budget
-from gratis.records.certificates import plain
 from gratis.records.errors import GratisError
-from gratis.records.events import event_from_json
+from gratis.records.events import Event
 from gratis.records.facts import Facts
 from gratis.records.neighbouring import Neighbouring
 from gratis.records.plans import Plan
-from gratis.records.settings import Descent
+from gratis.records.record import JsonObject, Record
+from gratis.records.settings import Descent, Settings
 from gratis.records.strict_json import read_json
 
 __all__ = ["FORMAT", "FitPlan", "plan", "read_plan"]
@@ -40,12 +41,9 @@ class FitPlan(Plan):
 
     def estimator(self, **more: Any) -> Any:
         """Return the unfitted estimator that runs this plan; `more` are its ledger, classes, on_invalid."""
-        choices = dict(self.choices)
-        if "descent" in choices:
-            choices["descent"] = Descent.from_json(choices["descent"])
         return make_estimator(
             self.model, self.facts.task, epsilon=self.budget.epsilon or 0.0, delta=self.budget.delta or 0.0,
-            neighbouring=str(self.budget.neighbouring), **choices, **more,
+            neighbouring=str(self.budget.neighbouring), **self.choices, **more,
         )  # fmt: skip
 
     def run(self, X: ArrayLike, y: ArrayLike, **more: Any) -> Any:
@@ -74,19 +72,9 @@ class FitPlan(Plan):
         value, low, high, unit = found
         return [f"Privacy is predicted to cost {value:.3g} of {unit} ({low:.3g} to {high:.3g}).", *self.reasons]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return plain data for JSON, the event too."""
-        return plain(
-            {
-                "format": FORMAT,
-                "model": self.model,
-                "facts": self.facts.to_json(),
-                "choices": self.choices,
-                # Two arguments: a slotted dataclass is made twice, and `super()` would see the first.
-                **Plan.to_json(self),
-                "event": self.event.to_json(),
-            }
-        )
+        return {"format": FORMAT} | Record.to_json(self)
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write a plan file."""
@@ -123,7 +111,7 @@ def plan(
         The estimator's own parameters: preprocessing, descent, algorithm, n_features, …
 
     >>> made = plan("linear", rows=5000, columns=4, epsilon=1.0, delta=1e-6)
-    >>> made.settings["steps"], made.cost[3]
+    >>> made.settings.steps, made.cost[3]
     (64, 'R²')
     """
     asked = budget or Budget(epsilon=epsilon, delta=delta, neighbouring=Neighbouring.parse(neighbouring))
@@ -135,34 +123,44 @@ def plan(
     estimator = make_estimator(
         model, facts.task, epsilon=asked.epsilon, delta=asked.delta, neighbouring=str(asked.neighbouring), **choices
     )
-    made = estimator.plan(rows, columns, classes=classes)
-    if isinstance(choices.get("descent"), Descent):
-        choices["descent"] = choices["descent"].to_json()
+    # Small problems: threads cost more than they save, and with one the plan does not depend on their number.
+    with threadpool_limits(1):
+        made = estimator.plan(rows, columns, classes=classes)
     return FitPlan(model=model, facts=facts, choices=choices, **{f.name: getattr(made, f.name) for f in fields(Plan)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stored(Record):
+    """What of a plan file is read: all from which the plan is made again, and what must come out."""
+
+    model: str
+    facts: Facts
+    choices: dict[str, object]
+    budget: Budget
+    event: Event
+    settings: Settings
 
 
 def read_plan(path: str | os.PathLike[str]) -> FitPlan:
     """Read a plan file: make the plan again from its facts, budget and choices, and compare what it releases."""
     data = read_json(path, "the plan file")
-    wanted = {"format", "model", "facts", "choices", "budget", "event"}
+    wanted = {field.name for field in fields(_Stored)}
     if not isinstance(data, dict) or data.get("format") != FORMAT or not wanted <= set(data):
         raise GratisError(f"{os.fspath(path)!r} is not a plan file of format {FORMAT}")
-    choices = data["choices"]
-    if not isinstance(data["model"], str) or not isinstance(choices, dict):
-        raise GratisError(f"{os.fspath(path)!r} is not a plan file of format {FORMAT}")
+    stored = _Stored.from_json({name: data[name] for name in wanted})
+    choices: dict[str, Any] = dict(stored.choices)
     if "descent" in choices:
-        choices = choices | {"descent": Descent.from_json(choices["descent"])}
+        choices["descent"] = Descent.from_json(choices["descent"])
     foreign = {"epsilon", "delta", "neighbouring", "ledger", "dataset", "noise_seed", "insecure_reproducible"}
     foreign |= {"on_invalid", "classes", "progress"}
-    if foreign & set(choices) or not isinstance(data["budget"], dict):
+    if foreign & set(choices):
         raise GratisError("a plan file chooses neither ledger nor noise, and states its budget apart")
-    facts = Facts.from_json(data["facts"])
     try:
-        made = plan(data["model"], **asdict(facts), budget=Budget.from_json(data["budget"]), **choices)
+        made = plan(stored.model, **asdict(stored.facts), budget=stored.budget, **choices)
     except TypeError:
         made = None
     if made is None:
         raise GratisError("the plan file holds choices that its model does not have")
-    if made.event != event_from_json(data["event"]) or plain(made.settings) != data.get("settings"):
+    if (made.event, made.settings) != (stored.event, stored.settings):
         raise GratisError("the plan file was changed, or made by a version that plans otherwise: make it anew")
     return made

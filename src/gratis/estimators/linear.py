@@ -23,16 +23,32 @@ class DPLinearRegression(RegressorMixin, PrivateLinearModel):
     rows is public. `certificate_` holds the events and can be verified by anyone. Not covered: predictions at private
     inputs, scores computed on private rows, and (with on_invalid="raise") the answer whether all values were finite.
 
-    Parameters: those of `PrivateFit` (budget, relation, preprocessing, invalid values, ledger), and
-
-    algorithm : "auto", "full-batch" or "one-pass"
+    Parameters
+    ----------
+    epsilon, delta : float, default 1.0 and 1e-5
+        The budget, under `neighbouring`.
+    neighbouring : "replace-one" or "zero-out", default "replace-one"
+        Which data sets must be hard to tell apart: with one record exchanged, or with one that contributes nothing.
+    preprocessing : "private", "public" or "none", default "private"
+        Whether location and scale of columns and target are found privately, told, or taken to be about 1 already.
+    public : PublicScales, default None
+        Location and scale, with preprocessing="public".
+    algorithm : "auto", "full-batch" or "one-pass", default "auto"
         "auto" is the staged full-batch fit: once rows can be read more than once it is predicted, and was
         measured, to be better than one pass.
-    schedule : str
+    schedule : str, default "free"
         Of one pass: "free" (the best that is known), "poly:ALPHA", "harmonic" or "free-clip".
-    descent : Descent, optional
+    descent : Descent, default None
         Of the full-batch fit: `steps`, and `clip_norm` with `learning_rate` in the coordinates of the released
         second moments; what is left out is planned.
+    on_invalid : "raise", "zero" or "impute", default "raise"
+        What becomes of missing and impossible values: refused before anything is spent (that answer is not private),
+        or the record contributes nothing, or the feature counts as the centre of its column (a record without a
+        target then contributes nothing).
+    ledger, dataset : Ledger or path, and str, default None and None
+        A ledger and the name of the data set's budget in it, where the run is reserved before rows are touched.
+    noise_seed, insecure_reproducible : int and bool, default None and False
+        For tests only: noise from a seed protects nothing, and the certificate says so.
 
     Attributes
     ----------
@@ -46,12 +62,6 @@ class DPLinearRegression(RegressorMixin, PrivateLinearModel):
     >>> bool(model.score(X, y) > 0.8), model.certificate_.guarantee["epsilon"] <= 2.0
     (True, True)
     """
-
-    def _declared_classes(self) -> None:
-        return None
-
-    def _encoded(self, target: NDArray[Any]) -> NDArray[np.float64]:
-        return np.asarray(target, dtype=np.float64)
 
     def _publish_coefficients(self, slopes: NDArray[np.float64], intercept: NDArray[np.float64]) -> None:
         self.coef_, self.intercept_ = slopes[:, 0], float(intercept[0])

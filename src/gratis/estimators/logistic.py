@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_expit
 
-from gratis.estimators.classification import PrivateClassifier, encoded
+from gratis.estimators.classification import PrivateClassifier
 from gratis.estimators.linear_model import PrivateLinearModel
 from gratis.records.events import Composition, Event, OnePassIteration
 
@@ -23,13 +22,38 @@ class DPLogisticRegression(PrivateClassifier, PrivateLinearModel):
     **Guarantee**: as `DPLinearRegression`. The list of classes is public: pass `classes`, or accept the assumption
     (written into the certificate) that which classes occur at all is no secret.
 
-    One pass (`algorithm="one-pass"`, `fit_rows`, `partial_fit`) trains more than two classes one against the rest; the
+    One pass (`algorithm="one-pass"`, `partial_fit`) trains more than two classes one against the rest; the
     passes share the budget, √K times the noise each.
 
-    Parameters: those of `DPLinearRegression`, and
-
-    classes : array, optional
-        All classes that may occur. A label that equals none of them is invalid: see `on_invalid`.
+    Parameters
+    ----------
+    epsilon, delta : float, default 1.0 and 1e-5
+        The budget, under `neighbouring`.
+    neighbouring : "replace-one" or "zero-out", default "replace-one"
+        Which data sets must be hard to tell apart: with one record exchanged, or with one that contributes nothing.
+    preprocessing : "private", "public" or "none", default "private"
+        Whether location and scale of columns and target are found privately, told, or taken to be about 1 already.
+    public : PublicScales, default None
+        Location and scale, with preprocessing="public".
+    algorithm : "auto", "full-batch" or "one-pass", default "auto"
+        "auto" is the staged full-batch fit: once rows can be read more than once it is predicted, and was
+        measured, to be better than one pass.
+    schedule : str, default "free"
+        Of one pass: "free" (the best that is known), "poly:ALPHA", "harmonic" or "free-clip".
+    descent : Descent, default None
+        Of the full-batch fit: `steps`, and `clip_norm` with `learning_rate` in the coordinates of the released
+        second moments; what is left out is planned.
+    classes : array, default None
+        All classes that may occur, public; left out, those that occur are assumed to be no secret. A label that
+        equals none of them is invalid.
+    on_invalid : "raise", "zero" or "impute", default "raise"
+        What becomes of missing and impossible values: refused before anything is spent (that answer is not private),
+        or the record contributes nothing, or the feature counts as the centre of its column (a record without a
+        target then contributes nothing).
+    ledger, dataset : Ledger or path, and str, default None and None
+        A ledger and the name of the data set's budget in it, where the run is reserved before rows are touched.
+    noise_seed, insecure_reproducible : int and bool, default None and False
+        For tests only: noise from a seed protects nothing, and the certificate says so.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(4000, 4)) * [1, 10, 100, 1]
@@ -40,12 +64,6 @@ class DPLogisticRegression(PrivateClassifier, PrivateLinearModel):
     """
 
     classes: ArrayLike | None = None
-
-    def _declared_classes(self) -> NDArray[Any]:
-        return self._read_classes(None)[0]
-
-    def _encoded(self, target: NDArray[Any]) -> NDArray[np.float64]:
-        return encoded(target, self._declared_classes())
 
     def _publish_coefficients(self, slopes: NDArray[np.float64], intercept: NDArray[np.float64]) -> None:
         if slopes.shape[1] == 2:

@@ -24,15 +24,37 @@ class DPMLPClassifier(PrivateClassifier, PrivateFit):
     **Guarantee**: as `DPLinearRegression`: the weights are a function of Gaussian releases under `neighbouring`; all
     iterates may be released. Initial weights come from `initial_seed`, which is public.
 
-    Parameters: those of `PrivateFit`, and
-
-    width, depth : hidden units a layer, and number of hidden layers.
-    steps : T.
-    initial_seed : of the initial weights; public.
-    classes : all classes that may occur.
-    descent : Descent, optional
+    Parameters
+    ----------
+    epsilon, delta : float, default 1.0 and 1e-5
+        The budget, under `neighbouring`.
+    neighbouring : "replace-one" or "zero-out", default "replace-one"
+        Which data sets must be hard to tell apart: with one record exchanged, or with one that contributes nothing.
+    preprocessing : "private", "public" or "none", default "private"
+        Whether location and scale of columns and target are found privately, told, or taken to be about 1 already.
+    public : PublicScales, default None
+        Location and scale, with preprocessing="public".
+    width, depth : int, default 1000 and 1
+        Hidden units a layer, and number of hidden layers.
+    steps : int, default 75
+        T.
+    initial_seed : int, default 0
+        Of the initial weights; public.
+    descent : Descent, default None
         Clip norm, mean learning rate and averaging that are not to be planned.
-    progress : show a bar with step and share of the budget (never a loss on private rows).
+    progress : bool, default False
+        Show a bar with step and share of the budget (never a loss on private rows).
+    classes : array, default None
+        All classes that may occur, public; left out, those that occur are assumed to be no secret. A label that
+        equals none of them is invalid.
+    on_invalid : "raise", "zero" or "impute", default "raise"
+        What becomes of missing and impossible values: refused before anything is spent (that answer is not private),
+        or the record contributes nothing, or the feature counts as the centre of its column (a record without a
+        target then contributes nothing).
+    ledger, dataset : Ledger or path, and str, default None and None
+        A ledger and the name of the data set's budget in it, where the run is reserved before rows are touched.
+    noise_seed, insecure_reproducible : int and bool, default None and False
+        For tests only: noise from a seed protects nothing, and the certificate says so.
     """
 
     width: int = 1000

@@ -11,11 +11,11 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,24 +25,32 @@ from gratis.estimators.expected_arrays import check_headers, check_values, read_
 from gratis.estimators.linear import DPLinearRegression
 from gratis.estimators.logistic import DPLogisticRegression
 from gratis.estimators.mlp import DPMLPClassifier
+from gratis.estimators.model_head import (
+    FORMAT,
+    FeatureMap,
+    Filling,
+    ModelFacts,
+    ModelHead,
+    feature_map_record,
+    feature_means,
+)
 from gratis.estimators.random_features import DPRandomFeaturesClassifier, DPRandomFeaturesRegressor
-from gratis.estimators.released_arrays import Arrays, arrays_digest, feature_means, released_arrays
+from gratis.estimators.released_arrays import Arrays, arrays_digest, released_arrays
 from gratis.mechanisms.location_scale import Standardiser
-from gratis.models.random_features import Activation, RandomFeatures
-from gratis.models.scattering import ScatteringFeatures
 from gratis.recipes.released_additive import additive_facts, additive_model
-from gratis.records.certificates import Certificate, plain
-from gratis.records.checks import check_count, check_positive
+from gratis.records.certificates import Certificate
+from gratis.records.checks import check_positive
 from gratis.records.errors import GratisError
-from gratis.records.predictions import Prediction
+from gratis.records.record import JsonObject, plain
 from gratis.records.strict_json import parse_json
 from gratis.stages.feature_mean import CentredFeatures
 from gratis.stages.released_linear import ReleasedLinear
 
+if TYPE_CHECKING:
+    from gratis.rows.encoding import TableSchema
+
 __all__ = ["FORMAT", "SavedModel", "load_model", "save_model"]
 
-FORMAT = "gratis-model/2"
-_FIRST_FORMAT = "gratis-model/1"  # of version 0.1.0: without the hash of the released arrays
 # Paths of this machine, seeds of noise and objects that are already part of the arrays stay outside.
 _NOT_KEPT = {"ledger", "dataset", "noise_seed", "insecure_reproducible", "public", "classes", "progress", "descent"}
 # Mappings of columns, which are part of what the model says of itself.
@@ -69,7 +77,16 @@ class SavedModel:
     """A fitted estimator, and what its maker wrote beside it (the encoding of a table, scores, a report's words)."""
 
     estimator: Any
-    context: dict[str, Any]
+    context: JsonObject
+
+    def table(self) -> tuple[TableSchema, list[str] | None] | None:
+        """The columns of the table that the model was trained on and the names of its classes, if it came from one."""
+        stored: Any = self.context.get("table")
+        if stored is None:
+            return None
+        from gratis.rows.encoding import TableSchema  # brings pyarrow, which models without a table do not need
+
+        return TableSchema.from_json(stored["schema"]), stored["target"].get("levels")
 
 
 def save_model(path: str | os.PathLike[str], estimator: Any, context: Mapping[str, Any] | None = None) -> None:
@@ -89,17 +106,17 @@ def save_model(path: str | os.PathLike[str], estimator: Any, context: Mapping[st
     parameters = {
         key: value for key, value in estimator.get_params(deep=False).items() if key not in _NOT_KEPT | _OF_THE_MODEL
     }
-    head = {
-        "format": FORMAT,
-        "estimator": kind,
-        "parameters": parameters,
-        "n_features_in": estimator.n_features_in_,
-        "facts": _facts(estimator),
-        "prediction": estimator.prediction_.to_json(),
-        "context": dict(context or {}),
-        "released": digest,
-        "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in members.items()},
-    }
+    head = ModelHead(
+        format=FORMAT,
+        estimator=kind,
+        parameters=parameters,
+        n_features_in=estimator.n_features_in_,
+        facts=_facts(estimator),
+        prediction=estimator.prediction_,
+        context=dict(context or {}),
+        released=digest,
+        sha256={name: hashlib.sha256(content).hexdigest() for name, content in members.items()},
+    )
     target = Path(path)
     if not target.parent.is_dir():
         raise GratisError(f"the folder {os.fspath(target.parent)!r} for the model file does not exist")
@@ -108,7 +125,7 @@ def save_model(path: str | os.PathLike[str], estimator: Any, context: Mapping[st
     partial, whole = target.with_name(target.name + ".partial"), False
     try:
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as file:
-            for name, content in {"model.json": _json(head), **members}.items():
+            for name, content in {"model.json": _json(head.to_json()), **members}.items():
                 # Noise does not compress, and an array that is stored as it is cannot unfold to more than was read.
                 how = zipfile.ZIP_STORED if name.startswith("arrays/") else zipfile.ZIP_DEFLATED
                 file.writestr(name, content, how)
@@ -149,38 +166,43 @@ def _read(file: zipfile.ZipFile, n_bytes: int) -> SavedModel:
         raise GratisError("its list of contents makes no sense")
     if sum(sizes.values()) > max(_ALWAYS_ALLOWED, _LARGEST_RATIO * n_bytes):
         raise GratisError("it would unfold to far more than its own size")
-    head = parse_json(file.read("model.json"), "model.json")
-    kind, sums, facts, parameters = (head[key] for key in ("estimator", "sha256", "facts", "parameters"))
-    if head["format"] not in (FORMAT, _FIRST_FORMAT) or set(sizes) != {"model.json", *sums}:
+    head = ModelHead.from_json(parse_json(file.read("model.json"), "model.json"))
+    kind, sums, parameters = head.estimator, head.sha256, head.parameters
+    if set(sizes) != {"model.json", *sums}:
         raise GratisError("its format or its list of contents is unknown")
     if set(parameters) & (_NOT_KEPT | _OF_THE_MODEL) or any(
         isinstance(value, (dict, list)) for value in parameters.values()
     ):
         raise GratisError("it holds parameters that are never saved")
     estimator = _ESTIMATORS[kind](**parameters)
-    estimator.n_features_in_ = check_count("the number of columns", head["n_features_in"])
+    estimator.n_features_in_ = head.n_features_in
     estimator.certificate_ = Certificate.from_json(parse_json(_member(file, "certificate.json", sums), "certificate"))
     budget = estimator.certificate_.budget
     if (budget.epsilon, budget.delta, str(budget.neighbouring)) != (
         estimator.epsilon, estimator.delta, estimator.neighbouring,
     ):  # fmt: skip
         raise GratisError("its certificate is of another budget")
-    estimator.prediction_ = Prediction.from_json(head["prediction"])
-    if ("feature_map" in facts) != kind.startswith("DPRandomFeatures"):
-        raise GratisError("it says nothing of its features, or has none")
-    feature_map = _feature_map(facts["feature_map"], estimator.n_features_in_) if "feature_map" in facts else None
+    estimator.prediction_ = head.prediction
+    facts = None if kind.startswith("DPAdditive") else ModelFacts.from_json(head.facts)
+    feature_map = _feature_map(facts, kind, head.n_features_in)
     arrays = _arrays(
-        file, kind, sums, n_columns=estimator.n_features_in_, n_means=len(facts.get("row_norms", ())),
+        file, kind, sums, n_columns=head.n_features_in, n_means=0 if facts is None else len(facts.row_norms or ()),
         n_features=None if feature_map is None else feature_map.n_features,
     )  # fmt: skip
     digest = arrays_digest(arrays)
-    if head["format"] == FORMAT and head["released"] != digest:
+    if head.released not in (None, digest):
         raise GratisError("its arrays are not those that were released")
     if estimator.certificate_.released not in (None, digest):
         raise GratisError("its certificate belongs to another model")
-    _restore(estimator, arrays, facts, feature_map)
-    _check_table(head["context"], estimator)
-    return SavedModel(estimator, head["context"])
+    if "classes" in arrays:
+        estimator.classes_ = arrays["classes"]
+    if facts is None:
+        _restore_additive(estimator, arrays, head.facts)
+    else:
+        _restore(estimator, arrays, facts, feature_map)
+    saved = SavedModel(estimator, head.context)
+    _check_table(saved)
+    return saved
 
 
 def _arrays(file: zipfile.ZipFile, kind: str, sums: Mapping[str, str], *, n_means: int, **sizes: Any) -> Arrays:
@@ -211,54 +233,44 @@ def _member(file: zipfile.ZipFile, name: str, sums: Mapping[str, str]) -> bytes:
     return content
 
 
-def _check_table(context: Any, estimator: Any) -> None:
+def _check_table(model: SavedModel) -> None:
     """Refuse a table that is not the one the model was trained on: its columns and classes must be the model's."""
-    if not isinstance(context, dict):
-        raise GratisError("what was written beside the model is no object")
-    if "table" not in context:
+    table = model.table()
+    if table is None:
         return
-    from gratis.rows.encoding import TableSchema  # brings pyarrow, which models without a table do not need
-
-    table = context["table"]
-    levels = table["target"].get("levels")
-    if len(TableSchema.from_json(table["schema"]).names) != estimator.n_features_in_:
+    schema, levels = table
+    if len(schema.names) != model.estimator.n_features_in_:
         raise GratisError("its table has other columns than the model")
-    if (0 if levels is None else len(levels)) != len(getattr(estimator, "classes_", ())):
+    if len(levels or ()) != len(getattr(model.estimator, "classes_", ())):
         raise GratisError("its table has other classes than the model")
 
 
-def _facts(estimator: Any) -> dict[str, Any]:
+def _facts(estimator: Any) -> JsonObject:
     """Return what prediction needs beside the arrays, for JSON."""
     if hasattr(estimator, "model_"):
         names = getattr(estimator, "feature_names_in_", None)
         return additive_facts(estimator.model_) | {"names": None if names is None else [str(name) for name in names]}
     if hasattr(estimator, "fit_"):
-        maps = {"features": estimator.fit_.features, "target": estimator.fit_.target}
-    else:
-        maps = {"features": estimator.scaler_}
-        if hasattr(estimator, "target_scaler_"):
-            maps["target"] = estimator.target_scaler_
-    facts: dict[str, Any] = {name: {"impute": scaler.impute} for name, scaler in maps.items()}
+        found = estimator.fit_
+        return ModelFacts(features=Filling.of(found.features), target=Filling.of(found.target)).to_json()
+    target = getattr(estimator, "target_scaler_", None)
+    facts = ModelFacts(features=Filling.of(estimator.scaler_), target=None if target is None else Filling.of(target))
     if hasattr(estimator, "feature_map_"):
         means = feature_means(estimator.feature_map_)
-        facts["engine"] = estimator.engine_
-        facts["row_norms"] = [centred.row_norm for centred in means]
-        facts["feature_map"] = _feature_map_facts(means[0].features if means else estimator.feature_map_)
-    return facts
+        facts = replace(
+            facts, engine=estimator.engine_, row_norms=tuple(centred.row_norm for centred in means),
+            feature_map=feature_map_record(means[0].features if means else estimator.feature_map_),
+        )  # fmt: skip
+    return facts.to_json()
 
 
-def _restore(estimator: Any, arrays: Arrays, facts: Mapping[str, Any], feature_map: Any) -> None:
-    if "classes" in arrays:
-        estimator.classes_ = arrays["classes"]
-    if isinstance(estimator, (DPAdditiveClassifier, DPAdditiveRegressor)):
-        _restore_additive(estimator, arrays, facts)
-        return
-    features = _get_map(arrays, "features", facts)
+def _restore(estimator: Any, arrays: Arrays, facts: ModelFacts, feature_map: Any) -> None:
+    features = _get_map(arrays, "features", facts.features)
     if isinstance(estimator, (DPLinearRegression, DPLogisticRegression)):
         estimator.fit_ = ReleasedLinear(
             parameters=arrays["parameters"],
             features=features,
-            target=_get_map(arrays, "target", facts),
+            target=_get_map(arrays, "target", facts.target),
             event=estimator.certificate_.event,
         )
         estimator._publish_coefficients(*estimator.fit_.original_units())
@@ -267,17 +279,17 @@ def _restore(estimator: Any, arrays: Arrays, facts: Mapping[str, Any], feature_m
     if isinstance(estimator, DPMLPClassifier):
         estimator.coefs_ = [arrays[f"layer-{i}"] for i in range(sum(name.startswith("layer-") for name in arrays))]
         return
-    estimator.coef_, estimator.engine_ = arrays["parameters"], str(facts["engine"])
-    for i, row_norm in enumerate(facts["row_norms"]):
+    estimator.coef_, estimator.engine_ = arrays["parameters"], facts.engine
+    for i, row_norm in enumerate(facts.row_norms or ()):
         norm = None if row_norm is None else check_positive("row_norm", row_norm)
         feature_map = CentredFeatures(feature_map, arrays[f"feature-mean-{i}"], row_norm=norm)
     estimator.feature_map_ = feature_map
     if isinstance(estimator, DPRandomFeaturesRegressor):
-        estimator.target_scaler_ = _get_map(arrays, "target", facts)
+        estimator.target_scaler_ = _get_map(arrays, "target", facts.target)
 
 
 def _restore_additive(estimator: Any, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-    features, target = _get_map(arrays, "features", facts), _get_map(arrays, "target", facts)
+    features, target = (_get_map(arrays, name, Filling.from_json(facts[name])) for name in ("features", "target"))
     n_classes = len(arrays["classes"]) if "classes" in arrays else None
     model = additive_model(arrays, facts, features, target, n_classes)
     estimator.model_ = model
@@ -291,41 +303,22 @@ def _restore_additive(estimator: Any, arrays: Arrays, facts: Mapping[str, Any]) 
         estimator.feature_names_in_ = names
 
 
-def _feature_map_facts(feature_map: Any) -> dict[str, Any]:
-    if isinstance(feature_map, ScatteringFeatures):
-        names = ("side", "scales", "orientations", "groups", "row_norm")
-        return {"kind": "scattering"} | {name: getattr(feature_map, name) for name in names}
-    assert isinstance(feature_map, RandomFeatures)
-    return {
-        "kind": "random",
-        "activation": feature_map.activation.name,
-        "n_inputs": feature_map.n_inputs,
-        "n_features": feature_map.n_features,
-        "seed": feature_map.seed,
-    }
-
-
-_FEATURE_MAPS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "scattering": lambda facts: ScatteringFeatures(**{k: v for k, v in facts.items() if k != "kind"}),
-    "random": lambda facts: RandomFeatures(
-        n_inputs=facts["n_inputs"],
-        n_features=facts["n_features"],
-        activation=Activation.parse(facts["activation"]),
-        seed=facts["seed"],
-    ),
-}
-
-
-def _feature_map(facts: dict[str, Any], n_columns: int) -> Any:
-    found = _FEATURE_MAPS[facts["kind"]](facts)
-    if n_columns != (found.side**2 if isinstance(found, ScatteringFeatures) else found.n_inputs):
+def _feature_map(facts: ModelFacts | None, kind: str, n_columns: int) -> FeatureMap | None:
+    stated = None if facts is None else facts.feature_map
+    if (stated is not None) != kind.startswith("DPRandomFeatures") or (stated and not (facts and facts.engine)):
+        raise GratisError("it says nothing of its features, or has none")
+    if stated is None:
+        return None
+    if stated.n_inputs != n_columns:
         raise GratisError("its features are of other columns than the model")
-    return found
+    return stated.features()
 
 
-def _get_map(arrays: Arrays, name: str, facts: Mapping[str, Any]) -> Standardiser:
+def _get_map(arrays: Arrays, name: str, filling: Filling | None) -> Standardiser:
+    if filling is None:
+        raise GratisError(f"it says nothing of its {name}")
     centre, scale, window = (arrays[f"{name}-{part}"] for part in ("centre", "scale", "window"))
-    return Standardiser(centre, scale, window, impute=bool(facts[name]["impute"]))
+    return Standardiser(centre, scale, window, impute=filling.impute)
 
 
 def _npy(array: NDArray[Any]) -> bytes:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, replace
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,10 +15,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
 from gratis.accounting import issue_certificate
+from gratis.estimators.labels import encoded
 from gratis.estimators.released_arrays import arrays_digest, released_arrays
 from gratis.estimators.scales import PublicScales
 from gratis.ledger import Ledger
 from gratis.mechanisms.noise import NoiseSource, noise_source
+from gratis.mechanisms.rows import Rows
 from gratis.recipes.recipe import Reading, Recipe, left_out
 from gratis.records.budget import Budget
 from gratis.records.certificates import Certificate, Selection
@@ -27,6 +30,9 @@ from gratis.records.facts import Facts
 from gratis.records.neighbouring import Neighbouring
 from gratis.records.plans import Plan
 from gratis.records.settings import Descent
+
+if TYPE_CHECKING:
+    from gratis.rows.streaming import RowStream
 
 __all__ = ["PrivateFit", "Release", "refuse_text"]
 
@@ -122,30 +128,30 @@ class PrivateFit(BaseEstimator):
 
     Parameters
     ----------
-    epsilon, delta : float
+    epsilon, delta : float, default 1.0 and 1e-5
         The budget, under `neighbouring`.
-    neighbouring : "replace-one" or "zero-out"
+    neighbouring : "replace-one" or "zero-out", default "replace-one"
         What a neighbour is: one record exchanged for any other, or for one that contributes nothing. The null record
         of zero-out is a record without a target: in every mode it contributes nothing to any release. One without
         features is not, under on_invalid="impute": it is a record at the centre of all columns.
-    preprocessing : "private", "public" or "none"
+    preprocessing : "private", "public" or "none", default "private"
         "private" spends a stated share of the budget on location and scale of every column and of the target, found
         on a public logarithmic grid; "public" takes them from `public`; "none" assumes that columns and
         target are on a scale of about 1 already.
-    public : PublicScales, optional
+    public : PublicScales, default None
         Means and scales, or those of a public sample (`PublicScales.from_sample`).
-    descent : Descent, optional
+    descent : Descent, default None
         Settings of the descent that are not to be planned.
-    on_invalid : "raise", "zero" or "impute"
+    on_invalid : "raise", "zero" or "impute", default "raise"
         What becomes of a record with an invalid feature (missing, infinite, no number) or an invalid target
         (the same, or a label outside the declared classes). "raise": refused before anything is spent; that answer
         depends on the data and is not private. "zero": the record contributes nothing to any release. "impute":
         an invalid feature counts as the released or public centre of its column, and a record with an invalid
         target contributes nothing. The last two neither raise nor warn because of a value.
-    ledger, dataset : str, optional
+    ledger, dataset : Ledger or path, and str, default None and None
         A ledger (the path of its file, or opened) and the name of the data set's budget in it; the run is
         reserved there before the data is touched.
-    noise_seed, insecure_reproducible
+    noise_seed, insecure_reproducible : int and bool, default None and False
         For tests only: a seed is refused unless `insecure_reproducible=True`, and the certificate then says that
         nothing is protected.
     """
@@ -163,19 +169,26 @@ class PrivateFit(BaseEstimator):
     noise_seed: int | None = None
     insecure_reproducible: bool = False
 
-    def fit(self, X: ArrayLike, y: ArrayLike, *, plan: Plan | None = None) -> Self:
-        """Plan, reserve, train, certify. A `plan` made before is run if it is the one that would be made now."""
-        rows, target, classes, assumed = self._read(X, y)
-        facts = Facts(rows=len(rows), columns=rows.shape[1], classes=None if classes is None else len(classes))
+    def fit(self, X: ArrayLike | RowStream, y: ArrayLike | None = None, *, plan: Plan | None = None) -> Self:
+        """Plan, reserve, train, certify. A `plan` made before is run if it is the one that would be made now.
+
+        X and y are arrays or data frames; or X alone is a stream of rows (`gratis.rows.streaming.open_rows`), read anew
+        for every release in constant memory. The released model has the same bits in either case. With
+        on_invalid="raise" a stream is read once or twice more before anything is spent.
+        """
+        rows, classes, assumed = self._records(X, y)
+        facts = Facts(rows=rows.n_rows, columns=rows.n_features, classes=None if classes is None else len(classes))
         recipe = self._recipe(facts)
         planned = recipe.plan
         if plan is not None:
             _refuse_another(plan, planned)
+        if recipe.needs_arrays and not rows.in_memory:
+            raise GratisError("this model needs all rows in memory: pass arrays instead of a stream")
         if hasattr(recipe, "prepare"):
             recipe.prepare()
         release = self._release(planned, recipe, assumptions=assumed)
         with release, np.errstate(all="ignore"):
-            released = recipe.run(rows, target, noise=release.noise, progress=bool(getattr(self, "progress", False)))
+            released = recipe.run(rows, noise=release.noise, progress=bool(getattr(self, "progress", False)))
         self._keep(planned, released, classes, release)
         return self
 
@@ -190,6 +203,38 @@ class PrivateFit(BaseEstimator):
     def _publish(self, released: Any) -> None:
         """Set the fitted attributes from what was released."""
         raise NotImplementedError
+
+    def fit_rows(self, stream: RowStream) -> Self:
+        """`fit` on a stream."""
+        return self.fit(stream)
+
+    def _records(
+        self, X: ArrayLike | RowStream, y: ArrayLike | None
+    ) -> tuple[Rows, NDArray[Any] | None, tuple[str, ...]]:
+        """The records, those that contribute nothing marked; the classes; and what was assumed about them."""
+        if y is None and hasattr(X, "batches"):
+            return self._streamed(X)  # type: ignore[arg-type]
+        rows, target, classes, assumed = self._read(X, y)  # type: ignore[arg-type]
+        return Rows.held(rows, target), classes, assumed
+
+    def _streamed(self, stream: RowStream) -> tuple[Rows, NDArray[Any] | None, tuple[str, ...]]:
+        classes, assumed = self._stream_classes()
+        impute = self._handling() == "impute"
+        self.n_features_in_ = stream.n_features
+
+        def batches() -> Iterator[tuple[NDArray[Any], NDArray[np.float64]]]:
+            for X, y in stream.batches():
+                yield left_out(self._known(X), y if classes is None else encoded(y, classes), impute=impute)
+
+        if self._handling() == "raise":
+            stream.validate()
+            if not all(np.isfinite(X).all() and np.isfinite(y).all() for X, y in batches()):
+                raise GratisError("the rows hold levels or labels outside the declared ones; nothing was spent")
+        return Rows(batches, stream.n_rows, stream.n_features), classes, assumed
+
+    def _stream_classes(self) -> tuple[NDArray[Any] | None, tuple[str, ...]]:
+        """The classes that a stream must know beforehand, None for a regression; and what is assumed about them."""
+        return None, ()
 
     def _read(
         self, X: ArrayLike, y: ArrayLike
@@ -281,14 +326,16 @@ class PrivateFit(BaseEstimator):
         self, rows: NDArray[np.float64], target: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Leave out the records that contribute nothing (their target is NaN from here on), or refuse them."""
-        handling, rows = self._handling(), self._declared(rows)
+        handling, rows = self._handling(), self._known(rows)
         if handling == "raise":
+            if not np.isfinite(rows).all():
+                raise GratisError("X holds levels outside the declared ones (whole numbers from 0); nothing was spent")
             if np.isnan(target).any():
                 raise GratisError("y holds labels outside the given classes; nothing was trained on them")
             return rows, target
         return left_out(rows, target, impute=handling == "impute")
 
-    def _declared(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _known(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Rows as the model reads them: what lies outside of what was declared of a column is missing."""
         return rows
 

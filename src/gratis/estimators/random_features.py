@@ -60,17 +60,33 @@ class DPRandomFeaturesRegressor(RegressorMixin, _RandomFeaturesModel):
     **Guarantee**: as `DPLinearRegression`: all that is kept is a function of Gaussian releases under `neighbouring`.
     V comes from `feature_seed`, which is public and independent of the data.
 
-    Parameters: those of `PrivateFit`, and
-
-    n_features : int
+    Parameters
+    ----------
+    epsilon, delta : float, default 1.0 and 1e-5
+        The budget, under `neighbouring`.
+    neighbouring : "replace-one" or "zero-out", default "replace-one"
+        Which data sets must be hard to tell apart: with one record exchanged, or with one that contributes nothing.
+    preprocessing : "private", "public" or "none", default "private"
+        Whether location and scale of columns and target are found privately, told, or taken to be about 1 already.
+    public : PublicScales, default None
+        Location and scale, with preprocessing="public".
+    n_features : int, default 2000
         p, the number of random features.
-    features : "tanh", "relu" or "erf"
+    features : "tanh", "relu" or "erf", default "tanh"
         The activation φ.
-    feature_seed : int
+    feature_seed : int, default 0
         Of V; public and independent of the data.
-    descent : Descent, optional
+    descent : Descent, default None
         T, C, η, averaging, noise rule and engine that are not to be planned. With `steps`, `clip_norm` and
         `learning_rate` given (and preprocessing="none"), this is Algorithm 1 of S0 as written.
+    on_invalid : "raise", "zero" or "impute", default "raise"
+        What becomes of missing and impossible values: refused before anything is spent (that answer is not private),
+        or the record contributes nothing, or the feature counts as the centre of its column (a record without a
+        target then contributes nothing).
+    ledger, dataset : Ledger or path, and str, default None and None
+        A ledger and the name of the data set's budget in it, where the run is reserved before rows are touched.
+    noise_seed, insecure_reproducible : int and bool, default None and False
+        For tests only: noise from a seed protects nothing, and the certificate says so.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(600, 5)); y = np.tanh(X[:, 0]) + 0.1 * rng.normal(size=600)
@@ -99,20 +115,37 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
     of their squared norm and none of the class, unless they are too many for their mean to be found. The list of
     classes is public (`classes`, or an assumption).
 
-    Parameters: those of `PrivateFit`, and
-
-    n_features : int
+    Parameters
+    ----------
+    epsilon, delta : float, default 1.0 and 1e-5
+        The budget, under `neighbouring`.
+    neighbouring : "replace-one" or "zero-out", default "replace-one"
+        Which data sets must be hard to tell apart: with one record exchanged, or with one that contributes nothing.
+    preprocessing : "private", "public" or "none", default "private"
+        Whether location and scale of columns and target are found privately, told, or taken to be about 1 already.
+    public : PublicScales, default None
+        Location and scale, with preprocessing="public".
+    n_features : int, default 2000
         p, the number of random features.
-    features : "tanh", "relu" or "erf", or "scattering" for square images
+    features : "tanh", "relu" or "erf", or "scattering" for square images, default "relu"
         The activation φ, or the scattering transform.
-    feature_seed : int
+    feature_seed : int, default 0
         Of V; public and independent of the data.
-    descent : Descent, optional
-        T, C, η, averaging, noise rule and engine that are not to be planned.
-    centre : bool
+    centre : bool, default True
         Whether a private mean of the features is subtracted where it pays.
-    classes : array, optional
-        All classes that may occur.
+    descent : Descent, default None
+        T, C, η, averaging, noise rule and engine that are not to be planned.
+    classes : array, default None
+        All classes that may occur, public; left out, those that occur are assumed to be no secret. A label that
+        equals none of them is invalid.
+    on_invalid : "raise", "zero" or "impute", default "raise"
+        What becomes of missing and impossible values: refused before anything is spent (that answer is not private),
+        or the record contributes nothing, or the feature counts as the centre of its column (a record without a
+        target then contributes nothing).
+    ledger, dataset : Ledger or path, and str, default None and None
+        A ledger and the name of the data set's budget in it, where the run is reserved before rows are touched.
+    noise_seed, insecure_reproducible : int and bool, default None and False
+        For tests only: noise from a seed protects nothing, and the certificate says so.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(3000, 4)); y = (X[:, 0] > 0).astype(int)

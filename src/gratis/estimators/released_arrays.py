@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gratis.estimators.model_head import feature_means
 from gratis.mechanisms.location_scale import Standardiser
 from gratis.recipes.released_additive import additive_arrays
-from gratis.stages.feature_mean import CentredFeatures
 
-__all__ = ["Arrays", "arrays_digest", "feature_means", "released_arrays"]
+__all__ = ["Arrays", "arrays_digest", "released_arrays"]
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -40,15 +40,6 @@ def released_arrays(estimator: Any) -> Arrays:
     if hasattr(estimator, "target_scaler_"):
         arrays |= _map("target", estimator.target_scaler_)
     return arrays
-
-
-def feature_means(feature_map: Any) -> list[CentredFeatures]:
-    """Return the centred maps that were put around a map of features, the innermost first."""
-    found: list[CentredFeatures] = []
-    while isinstance(feature_map, CentredFeatures):
-        found.insert(0, feature_map)
-        feature_map = feature_map.features
-    return found
 
 
 def arrays_digest(arrays: Mapping[str, NDArray[Any]]) -> str:

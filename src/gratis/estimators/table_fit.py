@@ -89,11 +89,11 @@ class TableJob:
             f"Model: {self.model}" + (f": {self.choice.reason}" if self.choice else "."),
             *self.plan.words(),
         ]
-        if self.streamed and self.model == "additive":
-            sentences.append("The file is larger than memory: it is read once for each release, in constant memory.")
-        elif self.streamed:
+        if self.streamed:
             sentences.append(
-                "The file is larger than memory: one pass in constant memory, which only this model can do."
+                "The file is larger than memory: it is read once for each release, in constant memory."
+                if self.options.get("algorithm") != "one-pass"
+                else "The file is larger than memory: one pass in constant memory, and few readings for the scales."
             )
         if self.held_out:
             rows = self.n_rows - self.training.n_rows
@@ -127,10 +127,7 @@ class TableJob:
             raise GratisError(f"{self.table.path.name!r} changed after it was opened: nothing was spent, start again")
         if begin is not None:
             begin()
-        if rows is None:
-            estimator.fit_rows(self.training)
-        else:
-            estimator.fit(*rows, plan=self.plan)
+        estimator.fit(*((self.training,) if rows is None else rows), plan=self.plan)
         with uninterrupted():
             # Classes are given as positions: what that assumed about the file is known only here.
             stated = estimator.certificate_.assumptions + self.assumptions
@@ -236,7 +233,7 @@ def plan_table_fit(
     classes : public list of classes; otherwise those that occur are taken to be public.
     schema, ignore, hash_buckets : how columns are read, see `gratis.rows.encoding`.
     held_out : share of the rows that is kept for a private score.
-    memory_bytes : above this the rows are streamed in one pass.
+    memory_bytes : above this the rows are streamed.
     options : further parameters of the estimator.
     any_delta : accept a delta of one over the number of rows and more, which allows to publish a row as it is.
     planned : a plan made before, which must be for these rows, columns, classes and this budget.
@@ -262,16 +259,13 @@ def plan_table_fit(
         raise GratisError(f"the file has {n_rows} rows, too few to train on")
     streamed = _COPIES * 8.0 * rows.n_rows * rows.n_features > memory_bytes
     n_classes = None if column.levels is None else len(column.levels)
-    single_pass = "linear" if n_classes is None else "logistic"
-    if streamed and model not in ("auto", single_pass, "additive"):
-        raise GratisError(
-            f"only {single_pass} and additive can be trained on a file larger than memory; raise --memory"
-        )
-    passes = streamed and model != "additive"
-    options = dict(options or {}) | ({"algorithm": "one-pass"} if passes else {})
+    linear = "linear" if n_classes is None else "logistic"
+    if streamed and model not in ("auto", linear, "additive"):
+        raise GratisError(f"only {linear} and additive can be trained on a file larger than memory; raise --memory")
+    options = dict(options or {})
     facts = Facts(rows=rows.n_rows, columns=rows.n_features, classes=n_classes)
-    choice = choose_model(facts, budget) if model == "auto" and not streamed else None
-    chosen = choice.model if choice else single_pass if model == "auto" else model
+    choice = choose_model(facts, budget) if model == "auto" else None
+    chosen = choice.model if choice else model
     estimator = make_estimator(chosen, task, epsilon=budget.epsilon, delta=budget.delta, **options)
     if chosen == "random-features":
         check_features(estimator, rows.n_features, n_classes, options)

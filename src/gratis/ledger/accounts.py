@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from gratis.ledger.chain import Entry
+from gratis.ledger.payloads import PAYLOADS, BudgetPayload, CommitmentPayload, Fingerprint, ReservationPayload
 from gratis.ledger.spending import spending, total_mu
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError, LedgerError
-from gratis.records.events import Event, event_from_json
+from gratis.records.events import Event
+from gratis.records.record import JsonObject, Record, plain
 
-__all__ = ["Account", "Reservation", "Status", "add_up", "budget_payload", "reservation_payload"]
-
-_NAME_LENGTH = 200
-_NOTE_LENGTH = 2000
+__all__ = ["Account", "Reservation", "Status", "add_up", "reservation"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reservation:
+class Reservation(Record):
     """Budget taken for one run. `id` is the hash of its entry and names no other, in any ledger."""
 
     id: str
@@ -32,11 +29,6 @@ class Reservation:
     purpose: str
     note: str = ""
     committed: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        plain = {key: getattr(self, key) for key in ("id", "sequence", "time", "name", "purpose", "note", "committed")}
-        return plain | {"event": self.event.to_json()}
 
 
 @dataclass(slots=True)
@@ -100,60 +92,27 @@ class Status:
             entries=head.sequence + 1,
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return plain data for JSON; `epsilon` and `delta` are null when the budget was stated in mu."""
-        return {
-            "name": self.name,
-            "mu": self.total_mu,
-            "epsilon": self.budget.epsilon,
-            "delta": self.budget.delta,
-            "neighbouring": str(self.budget.neighbouring),
-            "spent_mu": self.spent_mu,
-            "remaining_mu": self.remaining_mu,
-            "spent_epsilon": self.spent_epsilon,
-            "adaptive_choice_covered": self.adaptive_choice_covered,
-            "reservations": self.reservations,
-            "by_purpose": self.by_purpose,
-            "never_committed": [reservation.to_json() for reservation in self.never_committed],
-            "fingerprint": _fingerprint_json(self.fingerprint),
-            "head": self.head,
-            "entries": self.entries,
-        }
-
-
-def _fingerprint_json(fingerprint: str | None) -> dict[str, Any] | None:
-    # Who guesses the data can check the guess against a hash: the flag travels with the value.
-    return None if fingerprint is None else {"sha256": fingerprint, "data_dependent": True}
-
-
-def _check_text(what: str, value: Any, limit: int) -> str:
-    if not isinstance(value, str) or not 1 <= len(value) <= limit or not value.isprintable() or value != value.strip():
-        raise LedgerError(
-            f"{what} must be a printable text of 1 to {limit} characters without outer blanks, got {value!r}"
+        return plain(
+            {
+                "name": self.name,
+                "mu": self.total_mu,
+                "epsilon": self.budget.epsilon,
+                "delta": self.budget.delta,
+                "neighbouring": self.budget.neighbouring,
+                "spent_mu": self.spent_mu,
+                "remaining_mu": self.remaining_mu,
+                "spent_epsilon": self.spent_epsilon,
+                "adaptive_choice_covered": self.adaptive_choice_covered,
+                "reservations": self.reservations,
+                "by_purpose": self.by_purpose,
+                "never_committed": self.never_committed,
+                "fingerprint": None if self.fingerprint is None else Fingerprint(sha256=self.fingerprint),
+                "head": self.head,
+                "entries": self.entries,
+            }
         )
-    return value
-
-
-def budget_payload(name: str, budget: Budget, fingerprint: str | None) -> dict[str, Any]:
-    """Return the checked content of a 'budget' entry."""
-    _check_text("the name of a data set", name, _NAME_LENGTH)
-    if not isinstance(budget, Budget):
-        raise LedgerError(f"a budget must be a Budget, got {type(budget).__name__}")
-    if fingerprint is not None and not re.fullmatch(r"[0-9a-f]{64}", str(fingerprint)):
-        raise LedgerError("a fingerprint is a SHA-256 in 64 lower-case hexadecimal digits; see content_fingerprint")
-    total_mu(budget)  # a budget that cannot be turned into mu must fail here, not at the first run
-    return {"name": name, "budget": budget.to_json(), "fingerprint": _fingerprint_json(fingerprint)}
-
-
-def reservation_payload(name: str, event: Event, purpose: str, note: str) -> dict[str, Any]:
-    """Return the checked content of a 'reservation' entry."""
-    _check_text("the purpose", purpose, _NAME_LENGTH)
-    if note:
-        _check_text("the note", note, _NOTE_LENGTH)
-    stored = event.to_json()
-    if event_from_json(stored) != event:
-        raise LedgerError("the event does not survive being written down and read back; nothing was reserved")
-    return {"name": name, "event": stored, "purpose": purpose, "note": note}
 
 
 def add_up(entries: Iterable[Entry]) -> dict[str, Account]:
@@ -171,34 +130,32 @@ def add_up(entries: Iterable[Entry]) -> dict[str, Account]:
 
 
 def _apply(accounts: dict[str, Account], entry: Entry) -> None:
-    payload = {key: value for key, value in entry.payload.items() if key != "writer"}
+    stored = {key: value for key, value in entry.payload.items() if key != "writer"}
     if (entry.kind == "ledger") != (entry.sequence == 0):
         raise LedgerError("a ledger begins with one 'ledger' entry")
-    if entry.kind == "budget":
-        name = payload["name"]
-        budget = Budget.from_json(payload["budget"])
-        fingerprint = payload["fingerprint"] and payload["fingerprint"]["sha256"]
-        if name in accounts or payload != budget_payload(name, budget, fingerprint):
+    if entry.kind == "ledger":
+        return
+    content = PAYLOADS[entry.kind].from_json(stored)
+    if content.to_json() != stored:
+        raise LedgerError("there is another way to say this")
+    if isinstance(content, BudgetPayload):
+        if content.name in accounts:
             raise LedgerError("a data set has one budget")
-        accounts[name] = Account(name, budget, fingerprint)
-    elif entry.kind == "reservation":
-        event = event_from_json(payload["event"])
-        if payload != reservation_payload(payload["name"], event, payload["purpose"], payload["note"]):
-            raise LedgerError("not a reservation")
-        accounts[payload["name"]].reservations[entry.hash] = Reservation(
-            id=entry.hash,
-            sequence=entry.sequence,
-            time=entry.time,
-            name=payload["name"],
-            event=event,
-            purpose=payload["purpose"],
-            note=payload["note"],
-        )
-    elif entry.kind == "commitment":
-        reservations = accounts[payload["name"]].reservations
-        reservation = reservations[payload["reservation"]]
-        if reservation.committed or set(payload) != {"name", "reservation"}:
+        mark = content.fingerprint
+        accounts[content.name] = Account(content.name, content.budget, None if mark is None else mark.sha256)
+    elif isinstance(content, ReservationPayload):
+        accounts[content.name].reservations[entry.hash] = reservation(entry, content)
+    elif isinstance(content, CommitmentPayload):
+        reservations = accounts[content.name].reservations
+        reserved = reservations[content.reservation]
+        if reserved.committed:
             raise LedgerError("a reservation is committed once")
-        reservations[reservation.id] = replace(reservation, committed=True)
-    elif entry.kind != "ledger":
-        raise LedgerError("unknown kind")
+        reservations[reserved.id] = replace(reserved, committed=True)
+
+
+def reservation(entry: Entry, content: ReservationPayload) -> Reservation:
+    """Return the reservation that an entry makes."""
+    return Reservation(
+        id=entry.hash, sequence=entry.sequence, time=entry.time, name=content.name, event=content.event,
+        purpose=content.purpose, note=content.note,
+    )  # fmt: skip

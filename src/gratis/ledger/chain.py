@@ -7,15 +7,15 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from gratis.records.errors import LedgerError
+from gratis.records.record import JsonObject, read_as
 from gratis.records.strict_json import parse_json
 
 __all__ = ["GENESIS", "Entry", "canonical_json", "read_chain", "sha256_hex"]
 
 GENESIS = "0" * 64
-_FIELDS = {"sequence", "previous", "kind", "time", "payload"}
+_FIELDS = {"sequence": int, "previous": str, "kind": str, "time": str, "payload": dict[str, object]}
 
 
 def sha256_hex(text: str) -> str:
@@ -23,7 +23,7 @@ def sha256_hex(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def canonical_json(data: Any) -> str:
+def canonical_json(data: object) -> str:
     """Return the one text that stands for `data`: sorted keys, no blanks, ASCII, no NaN, exact floats.
 
     >>> canonical_json({"b": 0.1, "a": [1, None]})
@@ -50,12 +50,12 @@ class Entry:
     previous: str
     kind: str
     time: str
-    payload: dict[str, Any]
+    payload: JsonObject
     text: str
     hash: str
 
     @classmethod
-    def after(cls, last: Entry | None, kind: str, payload: dict[str, Any]) -> Entry:
+    def after(cls, last: Entry | None, kind: str, payload: JsonObject) -> Entry:
         """Return the entry that follows `last`, stamped with the present time in UTC."""
         fields = {
             "sequence": 0 if last is None else last.sequence + 1,
@@ -70,12 +70,13 @@ class Entry:
     @classmethod
     def _parse(cls, text: str, digest: str) -> Entry:
         fields = parse_json(text, "an entry")
-        if not isinstance(fields, dict) or set(fields) != _FIELDS or not isinstance(fields["payload"], dict):
+        if not isinstance(fields, dict) or set(fields) != set(_FIELDS):
             raise ValueError("not an entry")
-        return cls(**fields, text=text, hash=digest)
+        read = {name: read_as(kind, fields[name], name) for name, kind in _FIELDS.items()}
+        return cls(**read, text=text, hash=digest)
 
 
-def read_chain(rows: Iterable[tuple[Any, Any, Any]]) -> tuple[Entry, ...]:
+def read_chain(rows: Iterable[tuple[object, object, object]]) -> tuple[Entry, ...]:
     """Return the entries of (sequence, text, hash) rows; one that does not follow is an error."""
     entries: list[Entry] = []
     previous = GENESIS

@@ -9,15 +9,17 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Self
 
-from gratis.ledger.accounts import Account, Reservation, Status, add_up, budget_payload, reservation_payload
+from gratis.ledger.accounts import Account, Reservation, Status, add_up, reservation
 from gratis.ledger.chain import Entry
+from gratis.ledger.payloads import BudgetPayload, CommitmentPayload, Fingerprint, Payload, ReservationPayload
 from gratis.ledger.spending import check_affordable, spending
 from gratis.ledger.storage import FORMAT, Snapshot, append, create_file, read, transact, writer
 from gratis.records.budget import Budget
 from gratis.records.errors import LedgerError
 from gratis.records.events import Composition, Event, LeafEvent
+from gratis.records.record import JsonObject
 
 __all__ = ["Ledger", "Verification", "content_fingerprint"]
 
@@ -87,15 +89,15 @@ class Ledger:
         """Create a ledger with these budgets; the file appears complete or not at all."""
         place = _as_path(path)
         marks = fingerprints or {}
-        payloads = [budget_payload(name, budget, marks.get(name)) for name, budget in (budgets or {}).items()]
+        payloads = [_budget(name, budget, marks.get(name)) for name, budget in (budgets or {}).items()]
         entries = [_entry(None, "ledger", {"format": FORMAT, "id": secrets.token_hex(16)})]
         for payload in payloads:
-            entries.append(_entry(entries[-1], "budget", payload))
+            entries.append(_entry(entries[-1], "budget", payload.to_json()))
         create_file(place, entries)
         return cls.open(place)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Ledger:
+    def open(cls, path: str | os.PathLike[str]) -> Self:
         """Open an existing ledger; a missing, foreign or damaged file is a LedgerError."""
         ledger = cls(path)
         ledger._read()
@@ -113,9 +115,9 @@ class Ledger:
 
     def create_budget(self, name: str, budget: Budget, fingerprint: str | None = None) -> Status:
         """Give a data set its budget, once and for all; `fingerprint` as from `content_fingerprint`."""
-        payload = budget_payload(name, budget, fingerprint)
+        payload = _budget(name, budget, fingerprint)
 
-        def decide(accounts: dict[str, Account]) -> dict[str, Any]:
+        def decide(accounts: dict[str, Account]) -> Payload:
             if name in accounts:
                 raise LedgerError(f"the data set {name!r} has a budget already, and a budget cannot be changed")
             for account in accounts.values():
@@ -136,9 +138,10 @@ class Ledger:
         """
         if not isinstance(event, LeafEvent | Composition):
             raise LedgerError(f"only an event can be reserved, got {type(event).__name__}; nothing was reserved")
-        payload = reservation_payload(name, event, purpose, note)
+        payload = ReservationPayload(name=name, event=event, purpose=purpose, note=note)
+        payload.check_survives()
 
-        def decide(accounts: dict[str, Account]) -> dict[str, Any]:
+        def decide(accounts: dict[str, Account]) -> Payload:
             account = _account(accounts, name)
             check_affordable(name, account.budget, account.events, event)
             return payload
@@ -147,29 +150,21 @@ class Ledger:
         # already computed (and cached) when the lock is held.
         decide(self._read()[1])
         entry = self._append("reservation", decide)
-        return Reservation(
-            id=entry.hash,
-            sequence=entry.sequence,
-            time=entry.time,
-            name=name,
-            event=event,
-            purpose=purpose,
-            note=note,
-        )
+        return reservation(entry, payload)
 
     def commit(self, reservation_id: str, event: Event) -> Reservation:
         """Record that the reserved run released exactly `event`; another is refused and all stays spent."""
 
-        def decide(accounts: dict[str, Account]) -> dict[str, Any]:
-            reservation = _reservation(accounts, reservation_id)
-            if reservation.committed:
+        def decide(accounts: dict[str, Account]) -> Payload:
+            reserved = _reservation(accounts, reservation_id)
+            if reserved.committed:
                 raise LedgerError(f"the reservation {reservation_id} was committed already; nothing was written")
-            if reservation.event != event:
+            if reserved.event != event:
                 raise LedgerError(
                     f"the event is not the one that was reserved as {reservation_id}; "
                     "the reservation stays spent and is not committed"
                 )
-            return {"name": reservation.name, "reservation": reservation.id}
+            return CommitmentPayload(name=reserved.name, reservation=reserved.id)
 
         self._append("commitment", decide)
         return self.reservation(reservation_id)
@@ -227,19 +222,24 @@ class Ledger:
         self._seen = snapshot.head
         return accounts
 
-    def _append(self, kind: str, decide: Callable[[dict[str, Account]], dict[str, Any]]) -> Entry:
+    def _append(self, kind: str, decide: Callable[[dict[str, Account]], Payload]) -> Entry:
         """Read, decide what to write (or refuse) and write, all under one lock."""
         seen = self._seen
 
         def work(connection: sqlite3.Connection) -> Entry:
             snapshot = read(connection, self.path)
-            entry = _entry(snapshot.head, kind, decide(self._add_up(snapshot, seen)))
+            entry = _entry(snapshot.head, kind, decide(self._add_up(snapshot, seen)).to_json())
             append(connection, entry)
             return entry
 
         entry = transact(self.path, work, write=True)
         self._seen = entry
         return entry
+
+
+def _budget(name: str, budget: Budget, fingerprint: str | None) -> BudgetPayload:
+    mark = None if fingerprint is None else Fingerprint(sha256=fingerprint)
+    return BudgetPayload(name=name, budget=budget, fingerprint=mark)
 
 
 def _as_path(path: str | os.PathLike[str]) -> Path:
@@ -249,7 +249,7 @@ def _as_path(path: str | os.PathLike[str]) -> Path:
         raise LedgerError(f"a ledger needs the path of a file, got {path!r}") from None
 
 
-def _entry(last: Entry | None, kind: str, payload: dict[str, Any]) -> Entry:
+def _entry(last: Entry | None, kind: str, payload: JsonObject) -> Entry:
     return Entry.after(last, kind, payload | {"writer": writer()})
 
 

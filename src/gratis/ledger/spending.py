@@ -69,8 +69,7 @@ def spending(budget: Budget, events: tuple[Event, ...]) -> Spending:
     compositions with subsampled events the curve holds when the events' parameters were fixed
     beforehand; a filter on a general privacy curve is not free of charge under adaptive choice [2].
 
-    References: [1] Smith and Thakurta, Fully adaptive composition for Gaussian differential privacy, 2022.
-    [2] Regehr et al., Privacy filters are captured by residues, 2026 (arXiv 2602.15815).
+    References: [1] Smith & Thakurta 2022. [2] Regehr et al. 2026.
 
     >>> from gratis.records.events import GaussianRelease
     >>> event = GaussianRelease(sensitivity=1.0, noise_std=4.0, neighbouring="replace-one")

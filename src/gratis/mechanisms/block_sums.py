@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from gratis.numerics.freed_memory import keep_freed_memory
 from gratis.numerics.network_rounding import BLOCK, GROUP
@@ -16,7 +15,7 @@ __all__ = ["BlockSums", "aligned"]
 _ALIGNMENT = 64  # bytes; torch's own allocations have it
 
 
-def aligned(tensor: Any) -> Any:
+def aligned(tensor: Tensor) -> Tensor:
     """The tensor in dense rows at an aligned address, copied if it is not.
 
     Products may round differently for another layout or alignment. Sums of neighbours must not differ by that, so no
@@ -31,10 +30,10 @@ class BlockSums:
     """Adds products to totals; its buffers are kept, for fresh memory costs as much as the sums themselves."""
 
     def __init__(self) -> None:
-        self._buffers: dict[str, Any] = {}
+        self._buffers: dict[str, Tensor] = {}
         keep_freed_memory()
 
-    def add_weighted_products(self, total: NDArray[np.float64], b: Any, a: Any, weights: Any) -> None:
+    def add_weighted_products(self, total: NDArray[np.float64], b: Tensor, a: Tensor, weights: Tensor) -> None:
         """Add Σᵢ wᵢ·bᵢaᵢᵀ to the flat total: one product for every `BLOCK` records, added up in `GROUP`s.
 
         Parameters
@@ -59,7 +58,7 @@ class BlockSums:
                     first += torch.mm(left.mT, a[rows], out=product)
             _add(total, first)
 
-    def _room(self, name: str, shape: tuple[int, int], dtype: Any) -> Any:
+    def _room(self, name: str, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
         size = shape[0] * shape[1]
         found = self._buffers.get(name)
         if found is None or found.numel() < size or found.dtype != dtype:
@@ -67,7 +66,7 @@ class BlockSums:
         return found[:size].view(shape)
 
 
-def _add(total: NDArray[np.float64], part: Any) -> None:
+def _add(total: NDArray[np.float64], part: Tensor) -> None:
     # torch adds float32 to float64 in all its threads, numpy in one, but faster there.
     if torch.get_num_threads() > 1:
         torch.from_numpy(total).add_(part.flatten())

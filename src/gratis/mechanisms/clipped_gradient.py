@@ -12,35 +12,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gratis.numerics.rounding import ROWS_PER_CHUNK
 from gratis.records.errors import GratisError
 
-__all__ = ["TINY_SQUARE", "clipped_mean_gradient", "row_norms", "sanitised", "usable_rows"]
+__all__ = ["TINY_SQUARE", "clipped_gradient_sum", "row_norms", "sanitised", "usable_rows"]
+
+Array = NDArray[Any]
 
 # Added under every root: squares that underflow lose less than this, so a computed norm is never too small.
 TINY_SQUARE = 1e-280
 
-Mean = Callable[[NDArray[Any]], NDArray[Any]]
+Mean = Callable[[Array], Array]
 
 
-def usable_rows(X: NDArray[Any]) -> NDArray[np.bool_]:
+def usable_rows(X: Array) -> NDArray[np.bool_]:
     """Say which rows hold finite numbers only; the others contribute nothing to any release."""
     return np.asarray(np.isfinite(X).all(axis=1))
 
 
-def sanitised(X: NDArray[Any], usable: NDArray[np.bool_] | None = None) -> NDArray[Any]:
+def sanitised(X: Array, usable: NDArray[np.bool_] | None = None) -> Array:
     """Return X with the unusable rows set to zero; a zero row has a zero gradient whatever its factor is."""
     usable = usable_rows(X) if usable is None else usable
     return X if usable.all() else np.where(usable[:, None], X, 0)
 
 
-def row_norms(X: NDArray[Any]) -> NDArray[Any]:
+def row_norms(X: Array) -> Array:
     """Return ‖xᵢ‖, rounded so that underflow cannot make it too small; overflow gives ∞ and hence weight 0."""
     with np.errstate(over="ignore", under="ignore"):
         return np.asarray(np.sqrt(np.einsum("ij,ij->i", X, X) + TINY_SQUARE), dtype=X.dtype)
 
 
-def clipped_mean_gradient(
+def clipped_gradient_sum(
     X: NDArray[Any],
     norms: NDArray[Any],
     targets: NDArray[Any],
@@ -48,12 +49,13 @@ def clipped_mean_gradient(
     mean: Mean,
     clip_norms: NDArray[Any],
 ) -> NDArray[Any]:
-    """Return (1/n)·Σᵢ clip₁(xᵢ fᵢᵀ / C_b) for B parameter sets on the same rows, as an array (D, B, k).
+    """Return Σᵢ clip₁(xᵢ fᵢᵀ / C_b) over a chunk of rows for B parameter sets, as an array (D, B, k).
 
-    **Guarantee** (float64, B = 1): every record adds a matrix of Frobenius norm at most 1/n whatever its values
+    **Guarantee** (float64, B = 1): every record adds a matrix of Frobenius norm at most 1 whatever its values
     are, since min(1, C/(‖x‖‖f‖))·‖x‖‖f‖/C ≤ 1; records that are non-finite or overflow add zero. Hence the ℓ2
-    sensitivity is κ/n: 2/n when one record is exchanged (two terms of norm ≤ 1/n), 1/n when one is zeroed out.
-    `numerics.rounding.rounding_inflation(n, D + k, sensitivity=κ)` covers floating point.
+    sensitivity of the sum over all chunks is κ: 2 when one record is exchanged, 1 when one is zeroed out.
+    `numerics.rounding.rounding_inflation(n, D + k, sensitivity=κ)` covers floating point, for chunks of at most
+    `ROWS_PER_CHUNK` rows.
 
     Parameters
     ----------
@@ -72,30 +74,26 @@ def clipped_mean_gradient(
 
     >>> X = np.array([[3.0, 4.0], [0.0, 0.1]])
     >>> targets = np.array([[[-10.0]], [[-1.0]]])
-    >>> gradient = clipped_mean_gradient(X, row_norms(X), targets, np.zeros((2, 1, 1)), lambda u: u, np.ones(1))
+    >>> gradient = clipped_gradient_sum(X, row_norms(X), targets, np.zeros((2, 1, 1)), lambda u: u, np.ones(1))
     >>> np.round(gradient[:, 0, 0], 3)
-    array([0.3 , 0.45])
+    array([0.6, 0.9])
     """
     n, columns = X.shape
     _, batch, outputs = parameters.shape
     if norms.shape != (n,) or targets.shape[0] != n or clip_norms.shape != (batch,):
         raise GratisError("rows, norms, targets and clip norms must have matching lengths")
     flat = np.ascontiguousarray(parameters.reshape(columns, batch * outputs))
-    total = np.zeros((columns, batch * outputs), dtype=X.dtype)
     with np.errstate(all="ignore"):
-        for start in range(0, n, ROWS_PER_CHUNK):
-            rows = slice(start, start + ROWS_PER_CHUNK)
-            scores = (X[rows] @ flat).reshape(-1, batch, outputs)
-            factors = mean(scores) - targets[rows]
-            if outputs == 1:
-                sizes = np.abs(factors[:, :, 0])
-            else:
-                sizes = np.sqrt(np.einsum("ibk,ibk->ib", factors, factors) + TINY_SQUARE)
-            lengths = sizes * (norms[rows, None] / clip_norms)
-            factors /= (np.maximum(lengths, 1) * clip_norms)[:, :, None]
-            # A NaN or infinite length bounds nothing: the record adds zero.
-            unbounded = ~(lengths < np.inf)
-            if unbounded.any():
-                factors[unbounded] = 0
-            total += X[rows].T @ factors.reshape(-1, batch * outputs)
-    return (total / n).reshape(columns, batch, outputs)
+        factors = mean((X @ flat).reshape(-1, batch, outputs)) - targets
+        if outputs == 1:
+            sizes = np.abs(factors[:, :, 0])
+        else:
+            sizes = np.sqrt(np.einsum("ibk,ibk->ib", factors, factors) + TINY_SQUARE)
+        lengths = sizes * (norms[:, None] / clip_norms)
+        factors /= (np.maximum(lengths, 1) * clip_norms)[:, :, None]
+        # A NaN or infinite length bounds nothing: the record adds zero.
+        unbounded = ~(lengths < np.inf)
+        if unbounded.any():
+            factors[unbounded] = 0
+        total = X.T @ factors.reshape(-1, batch * outputs)
+    return np.asarray(total.reshape(columns, batch, outputs))

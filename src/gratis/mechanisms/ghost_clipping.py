@@ -1,8 +1,8 @@
 """Clipped gradient sums of torch networks: one forward, one backward, one matrix product a layer.
 
-Book-keeping (spec 6): the forward pass keeps every layer's input a, one backward pass of the *sum* of the losses
-brings the gradient b of every layer's output and no parameter gradient at all; norms follow from (a, b), the b's are
-scaled by the clip factors, and one product a layer gives Σᵢ clip_C(gᵢ).
+Book-keeping: the forward pass keeps every layer's input a, one backward pass of the *sum* of the losses brings the
+gradient b of every layer's output and no parameter gradient at all; norms follow from (a, b), the b's are scaled by the
+clip factors, and one product a layer gives Σᵢ clip_C(gᵢ) (docs/theory/networks.md, statement 2).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -26,7 +26,7 @@ from gratis.records.errors import GratisError
 
 __all__ = ["ClippedGradientSum", "Loss", "cross_entropy"]
 
-Loss = Callable[[Any, Any], Any]
+Loss = Callable[[Tensor, Tensor], Tensor]
 _MIXING = (nn.modules.batchnorm._BatchNorm,)
 _SMALLEST_WEIGHT = 1e-30
 _EXACT = ("none", "ieee")
@@ -39,7 +39,7 @@ _NOT_FLOATING = "that are not floating point (they must be, unless the module em
 _DROPOUT = (nn.modules.dropout._DropoutNd,)
 
 
-def cross_entropy(scores: Any, labels: Any) -> Any:
+def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
     """Softmax cross-entropy of every record; a label outside 0 … k−1 gives NaN, so that the record adds nothing."""
     classes = labels.long().clamp(0, scores.shape[1] - 1)
     valid = classes == labels
@@ -51,12 +51,12 @@ class _Tap(torch.autograd.Function):
     """The identity; its backward keeps the gradient that passes. The anchor makes the first layer's output tracked."""
 
     @staticmethod
-    def forward(ctx: Any, output: Any, anchor: Any, visit: _Visit, place: int) -> Any:
+    def forward(ctx: Any, output: Tensor, anchor: Tensor, visit: _Visit, place: int) -> Any:
         ctx.visit, ctx.place = visit, place
         return output.detach()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         ctx.visit.gradients[ctx.place] = gradient
         return (gradient if ctx.needs_input_grad[0] else None), None, None, None
 
@@ -66,9 +66,9 @@ class _Visit:
 
     __slots__ = ("arguments", "gradients", "keywords", "module")
 
-    def __init__(self, module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    def __init__(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         self.module, self.arguments, self.keywords = module, arguments, keywords
-        self.gradients: dict[int, Any] = {}
+        self.gradients: dict[int, Tensor] = {}
 
 
 class ClippedGradientSum:
@@ -103,7 +103,9 @@ class ClippedGradientSum:
     array([0.6, 0.9])
     """
 
-    def __init__(self, module: Any, loss: Loss = cross_entropy, *, clip_norm: float, micro_batch: int = 2048) -> None:
+    def __init__(
+        self, module: nn.Module, loss: Loss = cross_entropy, *, clip_norm: float, micro_batch: int = 2048
+    ) -> None:
         if not isinstance(module, nn.Module):
             raise GratisError(f"the module must be a torch.nn.Module, got a {type(module).__name__}")
         self.module, self.loss = module, loss
@@ -117,7 +119,7 @@ class ClippedGradientSum:
         self._position = {p: i for i, p in enumerate(self.parameters)}
         self._units = list(_units(module))
         self._visits: list[_Visit] | None = None
-        self._anchor: Any = None
+        self._anchor: Tensor | None = None
         self._sums = BlockSums()
 
     @property
@@ -125,12 +127,12 @@ class ClippedGradientSum:
         """Number of trainable parameters."""
         return int(self._ends[-1])
 
-    def split(self, vector: NDArray[np.float64]) -> list[Any]:
+    def split(self, vector: NDArray[np.float64]) -> list[Tensor]:
         """Cut a flat vector into tensors shaped and typed like the parameters."""
         parts = (vector[a:b] for a, b in zip(self._ends[:-1], self._ends[1:], strict=True))
         return [torch.from_numpy(v).to(p.dtype).reshape(p.shape) for v, p in zip(parts, self.parameters, strict=True)]
 
-    def __call__(self, X: Any, y: Any, rows: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
+    def __call__(self, X: Tensor, y: Tensor, rows: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
         """Return the flat clipped sum over all records, or over those listed in `rows`."""
         try:
             return self._sum(X, y, rows)
@@ -141,7 +143,7 @@ class ClippedGradientSum:
         # Raised outside the handler, so that not even the context of this error holds the other one.
         raise GratisError(_FAILED)
 
-    def _sum(self, X: Any, y: Any, rows: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
+    def _sum(self, X: Tensor, y: Tensor, rows: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
         _refuse_fast_products()
         total = np.zeros(self.size)
         count = len(X) if rows is None else len(rows)
@@ -152,7 +154,7 @@ class ClippedGradientSum:
                 self._add_micro_batch(self._inputs(X[chosen]), _tensor(y[chosen]), total)
         return total
 
-    def check(self, X: Any, y: Any) -> None:
+    def check(self, X: Tensor, y: Tensor) -> None:
         """Compare with single-record gradients on synthetic records of X's and y's shapes and types; refuse on doubt.
 
         Only shapes and types of X and y are read. Synthetic batches of 1, 2 and 3 records must give the clipped
@@ -183,7 +185,7 @@ class ClippedGradientSum:
                 "a parameter outside its layer, or has the batch along another dimension"
             )
 
-    def _agrees(self, X: Any, y: Any, count: int, generator: Any) -> bool:
+    def _agrees(self, X: Tensor, y: Tensor, count: int, generator: torch.Generator) -> bool:
         inputs, targets = self._synthetic(X, y, count, generator)
         singles = []
         for i in range(count):
@@ -205,7 +207,7 @@ class ClippedGradientSum:
                 return False
         return True
 
-    def _synthetic(self, X: Any, y: Any, count: int, generator: Any) -> tuple[Any, Any]:
+    def _synthetic(self, X: Tensor, y: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         example, target = self._inputs(X[:1]), _tensor(y[:1])
         shape = (count, *example.shape[1:])
         if example.is_floating_point():
@@ -221,7 +223,7 @@ class ClippedGradientSum:
         classes = outputs.shape[1] if outputs.ndim > 1 else 2
         return inputs, torch.randint(classes, shape, generator=generator, dtype=target.dtype)
 
-    def _inputs(self, values: Any) -> Any:
+    def _inputs(self, values: Tensor) -> Tensor:
         tensor = _tensor(values)
         return aligned(tensor.to(self.parameters[0].dtype)) if tensor.is_floating_point() else tensor
 
@@ -244,7 +246,7 @@ class ClippedGradientSum:
             for parameter in self.parameters:
                 parameter.requires_grad_(True)
 
-    def _before_embedding(self, module: Any, arguments: tuple[Any, ...]) -> Any:
+    def _before_embedding(self, module: nn.Module, arguments: tuple[Any, ...]) -> Any:
         # An index outside the table must not raise, which would tell of a record: it counts as index 0. Nothing
         # more is needed, for the record stays clipped; to drop it one would have to know whose index it was, which a
         # flattened or transposed index does not say.
@@ -254,7 +256,7 @@ class ClippedGradientSum:
         outside = (index < 0) | (index >= module.num_embeddings)
         return (index.masked_fill(outside, 0), *arguments[1:])
 
-    def _after(self, module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Any:
+    def _after(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Tensor) -> Any:
         if self._visits is None:
             return output
         outputs = output if isinstance(output, tuple) else (output,)
@@ -275,7 +277,7 @@ class ClippedGradientSum:
         )
         return tapped if isinstance(output, tuple) else tapped[0]
 
-    def _add_micro_batch(self, inputs: Any, targets: Any, total: NDArray[np.float64]) -> None:
+    def _add_micro_batch(self, inputs: Tensor, targets: Tensor, total: NDArray[np.float64]) -> None:
         count = len(inputs)
         self._visits, self._anchor = [], torch.zeros((), requires_grad=True)
         with torch.enable_grad():
@@ -286,7 +288,7 @@ class ClippedGradientSum:
         if not losses.requires_grad:
             return
         torch.autograd.grad(losses.sum(), self._anchor, allow_unused=True)
-        uses: dict[Any, Use] = {}
+        uses: dict[nn.Parameter, Use] = {}
         while visits:
             visit = visits.pop()
             for parameter, use in _uses_of(visit, count, self._position):
@@ -306,11 +308,11 @@ class ClippedGradientSum:
             use.add_weighted_sum(weights, total[self._ends[place] : self._ends[place + 1]], self._sums)
 
 
-def _is_floating(values: Any) -> bool:
+def _is_floating(values: Tensor) -> bool:
     return bool(values.dtype.is_floating_point if torch.is_tensor(values) else values.dtype.kind == "f")
 
 
-def _tensor(values: Any) -> Any:
+def _tensor(values: Any) -> Tensor:
     if torch.is_tensor(values):
         return values
     # torch warns of read-only memory (memory maps, shared arrays): one micro-batch of it is copied.
@@ -325,7 +327,7 @@ def _refuse_fast_products() -> None:
         raise GratisError(f"torch is set to compute products in half precision; {_FULL_PRECISION}")
 
 
-def _refuse(module: Any, parameters: list[Any]) -> None:
+def _refuse(module: nn.Module, parameters: list[nn.Parameter]) -> None:
     if not parameters:
         raise GratisError("the module has no trainable parameters")
     for parameter in parameters:
@@ -345,7 +347,7 @@ def _refuse(module: Any, parameters: list[Any]) -> None:
             raise GratisError("Embedding must have max_norm=None, scale_grad_by_freq=False, sparse=False")
 
 
-def _units(module: Any) -> Iterator[Any]:
+def _units(module: nn.Module) -> Iterator[nn.Module]:
     """The layers to watch: those with a rule, and the outermost others that own trainable parameters."""
     own = [p for p in module.parameters(recurse=False) if p.requires_grad]
     if own:
@@ -355,13 +357,13 @@ def _units(module: Any) -> Iterator[Any]:
             yield from _units(child)
 
 
-def _has_rule(module: Any) -> bool:
+def _has_rule(module: nn.Module) -> bool:
     if type(module) in (nn.Conv1d, nn.Conv2d):
         return module.padding_mode == "zeros" and not isinstance(module.padding, str)
     return type(module) in RULES
 
 
-def _uses_of(visit: _Visit, count: int, known: dict[Any, int]) -> Iterator[tuple[Any, Use]]:
+def _uses_of(visit: _Visit, count: int, known: dict[nn.Parameter, int]) -> Iterator[tuple[nn.Parameter, Use]]:
     if not visit.gradients:
         return
     tensors = [a for a in visit.arguments if torch.is_tensor(a)] + list(visit.gradients.values())
@@ -378,13 +380,13 @@ def _uses_of(visit: _Visit, count: int, known: dict[Any, int]) -> Iterator[tuple
         yield from ((parameter, DirectUse(gradients[name])) for name, parameter in trainable.items())
 
 
-def _per_record(visit: _Visit, parameters: dict[str, Any]) -> dict[str, Any]:
+def _per_record(visit: _Visit, parameters: dict[str, Tensor]) -> dict[str, Tensor]:
     """Per-record gradients of a module without a rule: vmap over vector-Jacobian products with its own b."""
     tensors = [torch.is_tensor(a) for a in visit.arguments]
     places = sorted(visit.gradients)
 
     def pull(gradients: tuple[Any, ...], *arguments: Any) -> Any:
-        def forward(values: dict[str, Any]) -> Any:
+        def forward(values: dict[str, Tensor]) -> Tensor:
             single = tuple(a[None] if t else a for a, t in zip(arguments, tensors, strict=True))
             output = torch.func.functional_call(visit.module, values, single, visit.keywords)
             return tuple((output if isinstance(output, tuple) else (output,))[place][0] for place in places)

@@ -3,20 +3,18 @@
 A *use* is one parameter met once in the forward pass. Two questions are asked of it: an upper bound on the squared
 norm of every record's gradient, and Σᵢ wᵢ·(gradient of record i), without a second backward pass.
 
-Floating point (spec 11): norms are rounded up, and sums are either float64 or float32 over blocks of `BLOCK`
-records, a few of them added in float32 and the rest in float64 (`block_sums`); `network_rounding_inflation` pays for
-the float32 part.
+Floating point: norms are rounded up, and sums are either float64 or float32 over blocks of `BLOCK` records, a few of
+them added in float32 and the rest in float64 (`block_sums`); `network_rounding_inflation` pays for the float32 part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from gratis.mechanisms.block_sums import BlockSums, aligned
@@ -29,13 +27,13 @@ __all__ = ["RULES", "DirectUse", "EmbeddingUse", "MatrixUse", "Rule", "Use", "me
 _TINY_NORM = 1e-15
 
 
-def _norms(vectors: Any) -> Any:
+def _norms(vectors: Tensor) -> Tensor:
     """‖·‖ over the last dimension as float64, never too small: (1+γ)·computed + tiny, overflow gives ∞."""
     computed = torch.linalg.vector_norm(vectors, dim=-1).double()
     return computed * (1 + SINGLE_UNIT * (vectors.shape[-1] + 8)) + _TINY_NORM
 
 
-def _rows(mask: Any, tensor: Any) -> Any:
+def _rows(mask: Tensor, tensor: Tensor) -> Tensor:
     return mask.reshape(-1, *[1] * (tensor.ndim - 1))
 
 
@@ -46,20 +44,20 @@ def _blocks(count: int) -> Iterator[slice]:
 class DirectUse:
     """A gradient that is held for every record: biases, scales, and modules without a rule."""
 
-    def __init__(self, gradients: Any) -> None:
+    def __init__(self, gradients: Tensor) -> None:
         self.gradients = aligned(gradients)
 
-    def squared_norms(self) -> Any:
+    def squared_norms(self) -> Tensor:
         """‖gradient of record i‖², in float64."""
         flat = self.gradients.flatten(1)
         size = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64)
         return size.square_() * (1 + 1e-8)
 
-    def drop(self, bad: Any) -> None:
+    def drop(self, bad: Tensor) -> None:
         """Set the gradients of the marked records to zero."""
         self.gradients = self.gradients.masked_fill(_rows(bad, self.gradients), 0)
 
-    def add_weighted_sum(self, weights: Any, total: NDArray[np.float64], sums: BlockSums) -> None:
+    def add_weighted_sum(self, weights: Tensor, total: NDArray[np.float64], sums: BlockSums) -> None:
         """Add Σ wᵢ·gradientᵢ to total."""
         flat = self.gradients.flatten(1)
         scale = weights.to(flat.dtype)
@@ -70,7 +68,7 @@ class DirectUse:
         """Itself."""
         return self
 
-    def merge(self, other: Any) -> DirectUse:
+    def merge(self, other: DirectUse) -> DirectUse:
         """The same parameter used twice: gradients add."""
         return DirectUse(self.gradients + other.gradients)
 
@@ -87,7 +85,7 @@ class MatrixUse:
     gradients : (m, g, T, o)
     """
 
-    def __init__(self, inputs: Any, gradients: Any) -> None:
+    def __init__(self, inputs: Tensor, gradients: Tensor) -> None:
         self.inputs, self.gradients = aligned(inputs), aligned(gradients)
         self._direct: DirectUse | None = None
         m, _, times, k = inputs.shape
@@ -100,7 +98,7 @@ class MatrixUse:
                 "use a smaller micro_batch"
             )
 
-    def squared_norms(self) -> Any:
+    def squared_norms(self) -> Tensor:
         """An upper bound on ‖gradient of record i‖²."""
         if self.once:
             return (_norms(self.inputs) * _norms(self.gradients)).square_().sum(dim=(1, 2))
@@ -111,14 +109,14 @@ class MatrixUse:
         lengths = (torch.linalg.vector_norm(a, dim=-1) * torch.linalg.vector_norm(b, dim=-1)).sum(dim=(1, 2))
         return squares.clamp_(min=0) + GRAM_SLACK * lengths.square_()
 
-    def drop(self, bad: Any) -> None:
+    def drop(self, bad: Tensor) -> None:
         """Set the gradients of the marked records to zero."""
         self.inputs = self.inputs.masked_fill(_rows(bad, self.inputs), 0)
         self.gradients = self.gradients.masked_fill(_rows(bad, self.gradients), 0)
         if self._direct is not None:
             self._direct.drop(bad)
 
-    def add_weighted_sum(self, weights: Any, total: NDArray[np.float64], sums: BlockSums) -> None:
+    def add_weighted_sum(self, weights: Tensor, total: NDArray[np.float64], sums: BlockSums) -> None:
         """Add Σ wᵢ·gradientᵢ to total: one matrix product for each block of records."""
         if not self.once and not self.gram:
             self.materialised().add_weighted_sum(weights, total, sums)
@@ -140,7 +138,7 @@ class MatrixUse:
             self._direct = DirectUse((self.gradients.mT @ self.inputs).flatten(1))
         return self._direct
 
-    def merge(self, other: Any) -> MatrixUse:
+    def merge(self, other: MatrixUse) -> MatrixUse:
         """The same weight used twice is one longer sequence."""
         return MatrixUse(
             torch.cat((self.inputs, other.inputs), dim=2), torch.cat((self.gradients, other.gradients), dim=2)
@@ -158,7 +156,7 @@ class EmbeddingUse:
         Rows of the table.
     """
 
-    def __init__(self, index: Any, gradients: Any, rows: int) -> None:
+    def __init__(self, index: Tensor, gradients: Tensor, rows: int) -> None:
         self.index, self.gradients, self.rows = index, gradients, rows
         if max(index.numel(), index.shape[1] ** 2 + gradients.shape[-1]) > LONGEST_CHAIN:
             raise GratisError(
@@ -166,7 +164,7 @@ class EmbeddingUse:
                 "use a smaller micro_batch"
             )
 
-    def squared_norms(self) -> Any:
+    def squared_norms(self) -> Tensor:
         """An upper bound on ‖gradient of record i‖²."""
         b = self.gradients.double()
         same = self.index[:, :, None] == self.index[:, None, :]
@@ -174,11 +172,11 @@ class EmbeddingUse:
         lengths = torch.linalg.vector_norm(b, dim=-1).sum(dim=1)
         return squares.clamp_(min=0) + GRAM_SLACK * lengths.square_()
 
-    def drop(self, bad: Any) -> None:
+    def drop(self, bad: Tensor) -> None:
         """Set the gradients of the marked records to zero."""
         self.gradients = self.gradients.masked_fill(_rows(bad, self.gradients), 0)
 
-    def add_weighted_sum(self, weights: Any, total: NDArray[np.float64], sums: BlockSums) -> None:
+    def add_weighted_sum(self, weights: Tensor, total: NDArray[np.float64], sums: BlockSums) -> None:
         """Add Σ wᵢ·gradientᵢ to total, row by row in float64."""
         scaled = self.gradients.double() * _rows(weights, self.gradients)
         for rows in _blocks(len(scaled)):
@@ -192,14 +190,14 @@ class EmbeddingUse:
         table.scatter_add_(1, self.index[:, :, None].expand(m, times, width), self.gradients)
         return DirectUse(table.flatten(1))
 
-    def merge(self, other: Any) -> EmbeddingUse:
+    def merge(self, other: EmbeddingUse) -> EmbeddingUse:
         """The same table read twice is one longer sequence."""
         index = torch.cat((self.index, other.index), dim=1)
         return EmbeddingUse(index, torch.cat((self.gradients, other.gradients), dim=1), self.rows)
 
 
 Use = DirectUse | MatrixUse | EmbeddingUse
-Rule = Callable[[Any, Any, Any], dict[str, Callable[[], Use]]]
+Rule = Callable[[nn.Module, Tensor, Tensor], dict[str, Callable[[], Use]]]
 """(layer, input, output gradient) → for each parameter's name, how to make its use: frozen ones cost nothing."""
 
 
@@ -207,16 +205,16 @@ def merged(first: Use, second: Use) -> Use:
     """One use for a parameter that was met twice; different kinds (tied weights) meet as gradients of records."""
     if type(first) is not type(second):
         first, second = first.materialised(), second.materialised()
-    return first.merge(second)
+    return first.merge(second)  # type: ignore[arg-type]  # of the same kind
 
 
-def _linear(layer: Any, a: Any, b: Any) -> dict[str, Callable[[], Use]]:
+def _linear(layer: nn.Module, a: Tensor, b: Tensor) -> dict[str, Callable[[], Use]]:
     m = len(a)
     a, b = a.reshape(m, 1, -1, a.shape[-1]), b.reshape(m, 1, -1, b.shape[-1])
     return {"weight": lambda: MatrixUse(a, b), "bias": lambda: DirectUse(b.sum(dim=(1, 2)))}
 
 
-def _convolution(layer: Any, a: Any, b: Any) -> dict[str, Callable[[], Use]]:
+def _convolution(layer: nn.Module, a: Tensor, b: Tensor) -> dict[str, Callable[[], Use]]:
     m, groups = len(a), layer.groups
     if b.ndim == 3:  # one-dimensional: an image of height 1
         a, b = a[:, :, None], b[:, :, None]
@@ -233,7 +231,7 @@ def _convolution(layer: Any, a: Any, b: Any) -> dict[str, Callable[[], Use]]:
     return {"weight": lambda: MatrixUse(patches, b), "bias": lambda: DirectUse(b.sum(dim=2).flatten(1))}
 
 
-def _embedding(layer: Any, index: Any, b: Any) -> dict[str, Callable[[], Use]]:
+def _embedding(layer: nn.Module, index: Tensor, b: Tensor) -> dict[str, Callable[[], Use]]:
     m = len(index)
     index, b = index.reshape(m, -1), b.reshape(m, -1, b.shape[-1])
     if layer.padding_idx is not None:
@@ -241,20 +239,20 @@ def _embedding(layer: Any, index: Any, b: Any) -> dict[str, Callable[[], Use]]:
     return {"weight": lambda: EmbeddingUse(index, b, layer.num_embeddings)}
 
 
-def _scale_and_shift(normalised: Any, b: Any, summed: tuple[int, ...]) -> dict[str, Callable[[], Use]]:
-    def use(gradients: Any) -> Use:
+def _scale_and_shift(normalised: Tensor, b: Tensor, summed: tuple[int, ...]) -> dict[str, Callable[[], Use]]:
+    def use(gradients: Tensor) -> Use:
         return DirectUse(gradients.sum(dim=summed) if summed else gradients)
 
     return {"weight": lambda: use(normalised * b), "bias": lambda: use(b)}
 
 
-def _layer_norm(layer: Any, a: Any, b: Any) -> dict[str, Callable[[], Use]]:
+def _layer_norm(layer: nn.Module, a: Tensor, b: Tensor) -> dict[str, Callable[[], Use]]:
     inner = len(layer.normalized_shape)
     normalised = functional.layer_norm(a, layer.normalized_shape, None, None, layer.eps)
     return _scale_and_shift(normalised, b, tuple(range(1, b.ndim - inner)))
 
 
-def _group_norm(layer: Any, a: Any, b: Any) -> dict[str, Callable[[], Use]]:
+def _group_norm(layer: nn.Module, a: Tensor, b: Tensor) -> dict[str, Callable[[], Use]]:
     normalised = functional.group_norm(a, layer.num_groups, None, None, layer.eps)
     return _scale_and_shift(normalised, b, tuple(range(2, b.ndim)))
 

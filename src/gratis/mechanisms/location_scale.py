@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.mechanisms.clipped_gradient import usable_rows
+from gratis.mechanisms.column_shapes import HIGHEST, LOWEST, ZOOM_BINS, half_range, middle, spread
 from gratis.mechanisms.noise import NoiseSource
 from gratis.numerics.rounding import ROWS_PER_CHUNK, rounding_inflation
 from gratis.records.checks import check_count, check_positive
@@ -22,17 +23,9 @@ from gratis.records.neighbouring import Neighbouring
 
 __all__ = ["Batches", "StandardisationPlan", "Standardiser", "plan_standardisation", "release_location_scale"]
 
-_LOWEST, _HIGHEST = -30, 40  # octaves of |x| told apart; smaller counts as zero, larger as the highest
-_ZOOM_BINS = 24  # half octaves below twice the half-range
-_SHARES = (0.3, 0.15, 0.4, 0.15)
-_POOLED_SHARES = (0.1, 0.1, 0.2, 0.6)
-_WIDEST = 10.0
+_SHARES = (0.33, 0.17, 0.33, 0.17)
 _NARROWEST, _WORTH = 2.0, 0.05  # of the scale: least window of a mean, and its noise below which more is no gain
-_RUNS = (1, 2, 3, 4)
 _CHUNK_ENTRIES = 2**22
-# Noise deviations: for runs next to what is accepted, for runs anywhere, and anywhere among all octaves, where the
-# noise of one of several hundred runs could widen a column by a factor of a million.
-_CLEAR, _CERTAIN, _BEYOND_DOUBT = 2.0, 4.5, 5.5
 
 Batches = Callable[[], Iterator[NDArray[np.float64]]]
 
@@ -89,13 +82,11 @@ class Standardiser:
 class StandardisationPlan:
     """The four releases of one block of columns, fixed by public facts.
 
-    `pooled`: one affine map for all columns, for tables whose columns are too many to be told apart.
     `tail`: share of the magnitudes that may lie outside; `headroom` widens what was found.
     """
 
     n_records: int
     n_columns: int
-    pooled: bool
     tail: float
     headroom: float
     events: tuple[GaussianRelease, ...] = field(repr=False)
@@ -104,6 +95,11 @@ class StandardisationPlan:
     def event(self) -> Composition:
         """All releases as one event."""
         return Composition(self.events)
+
+    @property
+    def centre_error(self) -> float:
+        """Deviation of the released centre, in units of the scale (where the window allows that much)."""
+        return max(_NARROWEST * self.events[-1].noise_std, _WORTH)
 
 
 def plan_standardisation(
@@ -121,10 +117,8 @@ def plan_standardisation(
     Sensitivities, with every record contributing a bounded vector whatever its values are:
 
     * histograms: a record adds 1 to one bin of every column, so zero-out moves √D; an exchange takes 1 from one
-      bin and adds 1 to another in each column, √(2D). Pooled: a record adds fractions that sum to 1 (norm ≤ 1),
-      an exchange moves at most √2. Counts are exact in float64; fractions are covered by the inflation.
-    * means of values clipped to [−1, 1]: a record adds a vector of norm ≤ √D/n, so κ√D/n (one mean a column,
-      pooled or not).
+      bin and adds 1 to another in each column, √(2D). Counts are exact in float64.
+    * means of values clipped to [−1, 1]: a record adds a vector of norm ≤ √D/n, so κ√D/n.
     """
     n = check_count("n_records", n_records)
     columns = check_count("n_columns", n_columns)
@@ -132,16 +126,13 @@ def plan_standardisation(
     kappa = neighbouring.sensitivity_factor
     inflation = rounding_inflation(n, columns, sensitivity=1.0, rows_per_chunk=_chunk_rows(columns))
 
-    separate = math.sqrt(kappa * columns) * inflation / (mu * math.sqrt(_SHARES[0]))
-    pooled = columns > 1 and 2.5 * separate > 0.22 * n
-    width = 1 if pooled else columns
+    count = math.sqrt(kappa * columns)
     stages = (
-        ("magnitudes", math.sqrt(kappa * width)),
-        ("position", math.sqrt(kappa * width)),
-        ("spread around the mean", math.sqrt(kappa * width)),
+        ("magnitudes", count),
+        ("position", count),
+        ("spread around the mean", count),
         ("mean", kappa * math.sqrt(columns) / n),
     )
-    shares = _POOLED_SHARES if pooled else _SHARES
     events = tuple(
         GaussianRelease(
             sensitivity=sensitivity * inflation,
@@ -149,11 +140,9 @@ def plan_standardisation(
             neighbouring=neighbouring,
             label=f"{label}: {name}",
         )
-        for (name, sensitivity), share in zip(stages, shares, strict=True)
+        for (name, sensitivity), share in zip(stages, _SHARES, strict=True)
     )
-    return StandardisationPlan(
-        n_records=n, n_columns=columns, pooled=pooled, tail=tail, headroom=headroom, events=events
-    )
+    return StandardisationPlan(n_records=n, n_columns=columns, tail=tail, headroom=headroom, events=events)
 
 
 def release_location_scale(
@@ -170,34 +159,27 @@ def release_location_scale(
     stds = [event.noise_std for event in plan.events]
     rows: Batches = X if callable(X) else lambda: iter((X,))
     n, columns = plan.n_records, plan.n_columns
-    block = _Block(rows, columns, pooled=plan.pooled, impute=impute)
+    block = _Block(rows, columns, impute=impute)
 
     counts = noise.release(block.octaves(), stds[0])
-    half = _half_range(counts, stds[0], tail=plan.tail / 2)
+    half = half_range(counts, stds[0], n, tail=plan.tail / 2)
     bins = _position_bins(stds[1] / n)
     placed = noise.release(block.positions(half, bins), stds[1])
-    # With missing entries a column has fewer than n values; how many, its noisy counts tell.
-    present = np.clip(placed.sum(axis=1), 0.1 * n, n) if impute else np.full(len(placed), float(n))
-    centre = half * _shortest_half(placed, 0.5 * present)
+    centre = half * middle(placed, stds[1], n)
     fine = noise.release(block.half_octaves(centre, half), stds[2])
-    window, scale = (half * found for found in _zoom(fine, stds[2], tail=plan.tail))
+    window, scale = (half * found for found in spread(fine, stds[2], n, tail=plan.tail))
     window = np.minimum(window * plan.headroom, 2 * half)
-    alone = _Block(rows, columns, pooled=False, impute=impute)
     # The mean may be taken closer to the centre than values are kept: less noise for some bias, where it pays.
     width = np.clip(_WORTH * scale / stds[3], np.minimum(_NARROWEST * scale, window), window)
-    offset = noise.release(alone.sum(centre, width) / n, stds[3])
-    if plan.pooled:
-        # Many columns, little known of each: shrink their means to the pooled one (James–Stein).
+    offset = noise.release(block.sum(centre, width) / n, stds[3])
+    # The spread was measured around the old centre: take off what the move surely explains. Too small a scale clips.
+    moved = np.square(width * np.maximum(np.abs(offset) - stds[3], 0.0))
+    scale = np.sqrt(np.maximum(np.square(scale) - moved, np.square(scale) / 4))
+    if columns > 2:
+        # Many columns, little known of each: shrink their moves to none (James–Stein).
         energy = float(np.square(offset).sum())
-        offset = offset * max(0.0, 1.0 - max(columns - 2, 1) * stds[3] ** 2 / max(energy, 1e-300))
-    # The spread was measured around the old centre: take off what the move explains (less its noise).
-    moved = np.square(width) * (np.square(offset) - stds[3] ** 2)
-    if plan.pooled:
-        moved = moved.mean(keepdims=True)
-    scale = np.sqrt(np.clip(np.square(scale) - moved, np.square(scale) / 4, np.square(scale)))
-    centre = centre + width * offset
-    centre, scale, window = (np.broadcast_to(a, (columns,)).copy() for a in (centre, scale, window))
-    return Standardiser(centre, scale, window, impute=impute)
+        offset = offset * max(0.0, 1.0 - (columns - 2) * stds[3] ** 2 / max(energy, 1e-300))
+    return Standardiser(centre + width * offset, scale, window, impute=impute)
 
 
 def _chunk_rows(columns: int) -> int:
@@ -210,10 +192,10 @@ def _chunk_rows(columns: int) -> int:
 
 
 class _Block:
-    """The un-noised statistics, summed over rows in chunks; pooled: averaged over columns as well."""
+    """The un-noised statistics, summed over rows in chunks."""
 
-    def __init__(self, rows: Batches, columns: int, *, pooled: bool, impute: bool = False) -> None:
-        self._rows, self._columns, self._pooled, self._impute = rows, columns, pooled, impute
+    def __init__(self, rows: Batches, columns: int, *, impute: bool = False) -> None:
+        self._rows, self._columns, self._impute = rows, columns, impute
 
     def _chunks(self) -> Iterator[NDArray[np.float64]]:
         """Yield full chunks whatever the batches are: the rounding bound counts on their size."""
@@ -236,8 +218,7 @@ class _Block:
         with np.errstate(all="ignore"):
             for rows in self._chunks():
                 total = total + contribution(rows if self._impute else rows[usable_rows(rows)])
-        result = np.asarray(total, dtype=np.float64)
-        return result.mean(axis=0, keepdims=True) if self._pooled else result
+        return np.asarray(total, dtype=np.float64)
 
     def _histogram(self, bins: Callable[[NDArray[np.float64]], NDArray[np.int64]], size: int) -> NDArray[np.float64]:
         columns = self._columns
@@ -255,10 +236,10 @@ class _Block:
 
         def bins(rows: NDArray[np.float64]) -> NDArray[np.int64]:
             exponent = np.frexp(np.abs(rows))[1] - 1
-            exponent[rows == 0] = _LOWEST - 1
-            return np.clip(exponent - _LOWEST + 1, 0, _HIGHEST - _LOWEST + 1)
+            exponent[rows == 0] = LOWEST - 1
+            return np.clip(exponent - LOWEST + 1, 0, HIGHEST - LOWEST + 1)
 
-        return self._histogram(bins, _HIGHEST - _LOWEST + 2)
+        return self._histogram(bins, HIGHEST - LOWEST + 2)
 
     def positions(self, half: NDArray[np.float64], size: int) -> NDArray[np.float64]:
         """Counts of x in `size` equal bins of [−half, half]; what lies outside counts at the ends."""
@@ -273,9 +254,9 @@ class _Block:
 
         def bins(rows: NDArray[np.float64]) -> NDArray[np.int64]:
             size = np.clip(np.abs(rows - centre) / half, 2.0**-20, 1.999)
-            return np.clip(np.floor(2 * np.log2(size)).astype(np.int64) + _ZOOM_BINS - 2, 0, _ZOOM_BINS - 1)
+            return np.clip(np.floor(2 * np.log2(size)).astype(np.int64) + ZOOM_BINS - 2, 0, ZOOM_BINS - 1)
 
-        return self._histogram(bins, _ZOOM_BINS)
+        return self._histogram(bins, ZOOM_BINS)
 
     def sum(self, centre: NDArray[np.float64], width: NDArray[np.float64]) -> NDArray[np.float64]:
         """Σ clip((x − centre)/width, ±1) over the entries that are there."""
@@ -286,87 +267,6 @@ class _Block:
         return self._total(contribution)
 
 
-def _top(counts: NDArray[np.float64], noise_std: float, *, far: float = _CERTAIN) -> NDArray[np.int64]:
-    """Return the highest bin that ends a run of bins standing out of the noise, and at least the mode.
-
-    A run of m bins counts above 2√m deviations when it adjoins bins already accepted, and above far·√m anywhere:
-    heavy tails spread over many bins that are nothing each and much together. Shortest runs come first, and hold
-    only bins not accepted yet, so that a longer one does not carry empty bins along.
-    """
-    columns, size = counts.shape
-    sums = np.pad(counts.cumsum(axis=1), ((0, 0), (1, 0)))
-    rows, bins = np.arange(columns), np.arange(size)
-    top = counts.argmax(axis=1)
-    for length in _RUNS:
-        run = np.full((columns, size), -np.inf)
-        run[:, length - 1 :] = (sums[:, length:] - sums[:, :-length]) / (noise_std * math.sqrt(length))
-        fresh = bins - length >= top[:, None]
-        top = np.maximum(top, np.where(fresh & (run > far), bins, 0).max(axis=1))
-    for _ in range(size):
-        before = top
-        for length in reversed(_RUNS):
-            last = np.minimum(before + length, size - 1)
-            run_sum = sums[rows, last + 1] - sums[rows, before + 1]
-            top = np.where(run_sum > _CLEAR * noise_std * math.sqrt(length), last, top)
-        if (top == before).all():
-            break
-    return np.asarray(top)
-
-
-def _half_range(counts: NDArray[np.float64], noise_std: float, *, tail: float) -> NDArray[np.float64]:
-    """Return 2^k above all but `tail` of the magnitudes, from noisy octave counts (bin 0 holds the zeros)."""
-    zeros, octaves = counts[:, 0], counts[:, 1:]
-    rows = np.arange(len(counts))
-    mode = octaves.argmax(axis=1)
-    top = _top(octaves, noise_std, far=_BEYOND_DOUBT)
-    edge = _edge(octaves, noise_std, top, tail)
-    # Mostly zeros and no clear mode: the best run of three octaves holds what there is.
-    triples = octaves[:, 2:] + octaves[:, 1:-1] + octaves[:, :-2]
-    sparse = (octaves[rows, mode] < 3.5 * noise_std) & (zeros > octaves[rows, mode])
-    edge = np.where(sparse, triples.argmax(axis=1) + 2, edge)
-    return np.exp2(edge + 1.0 + _LOWEST)
-
-
-def _edge(counts: NDArray[np.float64], noise_std: float, top: NDArray[np.int64], tail: float) -> NDArray[np.int64]:
-    """Return the bin at or below `top` above which at most `tail` of the clear counts lie."""
-    kept = np.where((np.arange(counts.shape[1]) <= top[:, None]) & (counts > noise_std), counts, 0.0)
-    mass = kept.sum(axis=1, keepdims=True)
-    edge = (mass - kept.cumsum(axis=1) > tail * mass).sum(axis=1)
-    return np.where(mass[:, 0] > 0, edge, top)
-
-
 def _position_bins(relative_noise: float) -> int:
     """Return how many bins the noise affords: a bin's noise times their number stays near n."""
     return 2 ** round(math.log2(min(max(1 / relative_noise, 8.0), 256.0)))
-
-
-def _shortest_half(counts: NDArray[np.float64], mass: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the middle, in [−1, 1], of the shortest interval of bins that holds `mass`.
-
-    Narrow columns far from zero keep their position to one bin, where a mean would err by the whole range.
-    """
-    columns, size = counts.shape
-    sums = np.pad(counts.cumsum(axis=1), ((0, 0), (1, 0)))
-    middle = np.zeros(columns)
-    open_ = np.ones(columns, dtype=bool)
-    for length in range(1, size + 1):
-        inside = sums[:, length:] - sums[:, :-length]
-        found = open_ & (inside.max(axis=1) >= mass)
-        middle[found] = (2 * inside[found].argmax(axis=1) + length) / size - 1
-        open_ &= ~found
-    return middle
-
-
-def _zoom(
-    counts: NDArray[np.float64], noise_std: float, *, tail: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return (window, root mean square below it) in units of the half-range, from noisy half-octave counts."""
-    size = counts.shape[1]
-    upper = np.exp2((np.arange(size) - (size - 3)) / 2.0)
-    top = _top(counts, noise_std)
-    kept = np.where(np.arange(size) <= top[:, None], counts, 0.0)
-    total = np.maximum(kept.sum(axis=1), noise_std)
-    square = kept @ (0.75 * np.square(upper)) / total
-    scale = np.sqrt(np.clip(square, np.square(upper[0]), np.square(upper[top])))
-    window = upper[_edge(counts, noise_std, top, tail)]
-    return np.minimum(window, _WIDEST * scale), scale

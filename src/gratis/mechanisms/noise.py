@@ -1,6 +1,7 @@
 """The noise source: the only randomness that a release may use.
 
-Spec section 11. Three things make a textbook Gaussian unsafe in floating point, and each has its answer here:
+Three things make a textbook Gaussian unsafe in floating point (docs/theory/conventions.md, statement 8), and each has
+its answer here:
 
 * a predictable seed undoes all privacy → the key of the ChaCha20 stream comes from the operating system; a seed
   is refused unless the caller says `insecure_reproducible=True`, and the certificate then says so;
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gratis.records.certificates import Randomness
 from gratis.records.checks import check_count, check_non_negative
 from gratis.records.errors import GratisError
 
@@ -113,7 +115,7 @@ class NoiseSource:
         if os.getpid() != self._pid:
             raise GratisError("a noise source must not be used in a forked process: its noise would repeat")
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Randomness:
         """Return what the certificate says about randomness."""
         return {
             "generator": "ChaCha20 (randomgen)",

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from gratis.mechanisms.clipped_gradient import row_norms, sanitised
 from gratis.mechanisms.noise import NoiseSource
-from gratis.numerics.rounding import ROWS_PER_CHUNK, rounding_inflation
+from gratis.mechanisms.rows import Rows
+from gratis.numerics.rounding import rounding_inflation
 from gratis.records.checks import check_count, check_positive
 from gratis.records.events import GaussianRelease
 from gratis.records.neighbouring import Neighbouring
@@ -50,6 +51,12 @@ class Preconditioner:
         """Return parameters for x from parameters for z: xᵀθ = zᵀφ with θ = basisᵀφ."""
         return parameters if self.basis is None else self.basis.T @ parameters
 
+    def coordinates(self, parameters: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return parameters for z from parameters for x: what `restore` undoes (the rows of `basis` are orthogonal)."""
+        if self.basis is None:
+            return parameters
+        return (self.basis @ parameters) / np.square(self.basis).sum(axis=1, keepdims=True)
+
 
 def second_moment_event(n_records: int, n_columns: int, *, mu: float, neighbouring: Neighbouring) -> GaussianRelease:
     """Return the event of releasing (1/n)Σxxᵀ with rows clipped to norm √D, at `mu`-GDP.
@@ -74,19 +81,12 @@ def second_moment_event(n_records: int, n_columns: int, *, mu: float, neighbouri
     )
 
 
-def clipped_second_moments(X: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return (1/n)Σ xxᵀ with every row scaled to norm at most √D. Not private: a step of the release below."""
+def clipped_outer_products(X: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return Σ xxᵀ over a chunk, every row scaled to norm at most √D. Not private: a step of the release below."""
     rows = sanitised(X)
-    n, columns = rows.shape
-    norms = row_norms(rows)
     # An infinite norm means overflow: weight 0.
-    weights = np.minimum(1.0, math.sqrt(columns) / norms)
-    total = np.zeros((columns, columns))
-    for start in range(0, n, ROWS_PER_CHUNK):
-        chunk = slice(start, start + ROWS_PER_CHUNK)
-        clipped = rows[chunk] * weights[chunk, None]
-        total += clipped.T @ clipped
-    return total / n
+    clipped = rows * np.minimum(1.0, math.sqrt(rows.shape[1]) / row_norms(rows))[:, None]
+    return np.asarray(clipped.T @ clipped)
 
 
 def cleaned_eigenvalues(eigenvalues: NDArray[np.float64], spread: float) -> NDArray[np.float64]:
@@ -94,8 +94,7 @@ def cleaned_eigenvalues(eigenvalues: NDArray[np.float64], spread: float) -> NDAr
 
     M̃ = M + noise of semicircle law with deviation s pushes eigenvalues apart, so half the noise would pass for
     spectrum. The rotation-invariant estimator of vᵢᵀMvᵢ needs the noisy eigenvalues only: g(w) = (1/D)Σ 1/(w − wⱼ),
-    smoothed over s/√D (Bun, Allez, Bouchaud & Potters 2016, Rotational invariant estimator for general noisy
-    matrices). Pure noise gives zeros, and the trace stays.
+    smoothed over s/√D (Bun, Allez, Bouchaud & Potters 2016). Pure noise gives zeros, and the trace stays.
 
     >>> noisy = np.linalg.eigvalsh((lambda a: (a + a.T) / 2)(np.random.default_rng(0).standard_normal((200, 200))))
     >>> bool(noisy.max() > 18), bool(cleaned_eigenvalues(noisy, 10.0).max() < 5)
@@ -107,7 +106,7 @@ def cleaned_eigenvalues(eigenvalues: NDArray[np.float64], spread: float) -> NDAr
 
 
 def release_second_moments(
-    X: NDArray[np.float64],
+    rows: Rows,
     *,
     mu: float,
     neighbouring: Neighbouring,
@@ -123,15 +122,18 @@ def release_second_moments(
     eigendecomposition and everything in `Preconditioner` are post-processing.
 
     >>> X = np.random.default_rng(0).standard_normal((5000, 3)) * [1.0, 1.0, 0.1]
-    >>> found, event = release_second_moments(X, mu=5.0, neighbouring=Neighbouring.ZERO_OUT,
+    >>> found, event = release_second_moments(Rows.held(X, X[:, 0]), mu=5.0, neighbouring=Neighbouring.ZERO_OUT,
     ...                                       noise=NoiseSource.insecure(0))
     >>> bool((found.spectrum > 0.8).all()), round(event.sensitivity / event.noise_std, 9)
     (True, 5.0)
     """
-    event = second_moment_event(*X.shape, mu=mu, neighbouring=neighbouring)
-    released = noise.release(clipped_second_moments(X), event.noise_std)
+    columns = rows.n_features
+    event = second_moment_event(rows.n_rows, columns, mu=mu, neighbouring=neighbouring)
+    with np.errstate(all="ignore"):
+        moments = rows.total(lambda X, *_: clipped_outer_products(X)) / rows.n_rows
+    released = noise.release(moments, event.noise_std)
     eigenvalues, vectors = np.linalg.eigh((released + released.T) / 2)
-    positive = cleaned_eigenvalues(eigenvalues, event.noise_std * math.sqrt(X.shape[1] / 2))
-    ridge = shrinkage * event.noise_std * math.sqrt(2 * X.shape[1]) + 1e-4
+    positive = cleaned_eigenvalues(eigenvalues, event.noise_std * math.sqrt(columns / 2))
+    ridge = shrinkage * event.noise_std * math.sqrt(2 * columns) + 1e-4
     spectrum = positive / (positive + ridge)
     return Preconditioner(vectors.T / np.sqrt(positive + ridge)[:, None], spectrum), event

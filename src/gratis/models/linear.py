@@ -9,6 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["LinearModel"]
 
+Array = NDArray[Any]
+
 
 class LinearModel:
     """Mean xᵀθ; the gradient factor of a record is its residual xᵀθ − y.
@@ -23,10 +25,10 @@ class LinearModel:
         """Return y as (n, 1, 1); non-finite targets stay so, and such records contribute nothing."""
         return np.asarray(y, dtype=np.float64).reshape(-1, 1, 1)
 
-    def mean(self, scores: NDArray[Any]) -> NDArray[Any]:
+    def mean(self, scores: Array) -> Array:
         """Return the scores themselves."""
         return scores
 
-    def loss(self, scores: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
+    def loss(self, scores: Array, targets: Array) -> Array:
         """Return ½(y − u)² for each record, shape (n, B)."""
         return 0.5 * np.square(scores - targets).sum(axis=-1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import nn
@@ -16,8 +15,8 @@ from gratis.records.errors import GratisError
 __all__ = ["build_mlp"]
 
 
-def build_mlp(widths: Sequence[int], *, seed: int = 0) -> Any:
-    """Return Linear–ReLU–…–Linear without biases, weights N(0, 2/fan_in) (spec 6).
+def build_mlp(widths: Sequence[int], *, seed: int = 0) -> nn.Module:
+    """Return Linear–ReLU–…–Linear without biases, weights N(0, 2/fan_in) (S0, Figure 1).
 
     Parameters
     ----------
@@ -36,7 +35,7 @@ def build_mlp(widths: Sequence[int], *, seed: int = 0) -> Any:
     if len(sizes) < 2:
         raise GratisError("a network needs at least an input and an output width")
     generator = torch.Generator().manual_seed(check_count("seed", seed, minimum=0))
-    layers: list[Any] = []
+    layers: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(sizes):
         layer = nn.utils.skip_init(nn.Linear, inputs, outputs, bias=False)
         with torch.no_grad():

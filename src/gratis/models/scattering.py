@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
@@ -46,34 +45,6 @@ def _folded(spectrum: Array, factor: int) -> Array:
     *lead, size, _ = spectrum.shape
     small = size // factor
     return np.asarray(spectrum.reshape(*lead, factor, small, factor, small).mean(axis=(-4, -2)))
-
-
-@numba.njit(cache=True, fastmath=True)
-def _filtered(spectra: Array, filters: Array, factor: int) -> Array:  # pragma: no cover - compiled
-    """Return the folded products of every spectrum (b, c, S, S) with every real filter (k, S, S)."""
-    batch, channels, size, _ = spectra.shape
-    small = size // factor
-    scale = np.float32(1.0 / (factor * factor))
-    output = np.zeros((batch, channels, len(filters), small, small), dtype=np.complex64)
-    for b in range(batch):
-        for c in range(channels):
-            for k in range(len(filters)):
-                for x in range(size):
-                    row = output[b, c, k, x % small]
-                    for start in range(0, size, small):
-                        for y in range(small):
-                            row[y] += spectra[b, c, x, start + y] * (filters[k, x, start + y] * scale)
-    return output
-
-
-@numba.njit(cache=True, fastmath=True)
-def _modulus(values: Array) -> Array:  # pragma: no cover - compiled
-    """Return |values| in float32, without the care for overflow that makes numpy's slow."""
-    flat = values.ravel()
-    output = np.empty(flat.size, dtype=np.float32)
-    for i in range(flat.size):
-        output[i] = np.sqrt(flat[i].real * flat[i].real + flat[i].imag * flat[i].imag)
-    return output.reshape(values.shape)
 
 
 @cache
@@ -194,6 +165,8 @@ class ScatteringFeatures:
 
     def _scatter(self, images: Array) -> Array:
         """Return coefficients (batch, channels, positions)."""
+        from gratis.models.scattering_kernels import filtered, modulus  # compiled: half a second to import
+
         margin = 2**self.scales
         padded = np.pad(images, ((0, 0), (margin, margin), (margin, margin)), mode="reflect")
         batch, size = len(images), padded.shape[-1]
@@ -207,7 +180,7 @@ class ScatteringFeatures:
         second: list[Array] = []
         spectrum = fft.fft2(padded)[:, None]
         for j in range(self.scales):
-            first = _modulus(fft.ifft2(_filtered(spectrum, wavelets[j], 2**j), overwrite_x=True))[:, 0]
+            first = modulus(fft.ifft2(filtered(spectrum, wavelets[j], 2**j), overwrite_x=True))[:, 0]
             found.append(smoothed(first, 2**j))
             if j == self.scales - 1:
                 break
@@ -215,7 +188,7 @@ class ScatteringFeatures:
             for k in range(j + 1, self.scales):
                 # The wavelet of scale k on the coarser grid of scale j.
                 coarse = np.ascontiguousarray(_folded(wavelets[k], 2**j) * 4**j)
-                maps = _modulus(fft.ifft2(_filtered(spectra, coarse, 2 ** (k - j)), overwrite_x=True))
+                maps = modulus(fft.ifft2(filtered(spectra, coarse, 2 ** (k - j)), overwrite_x=True))
                 second.append(smoothed(maps, 2**k))
         return np.concatenate(found + second, axis=1)
 

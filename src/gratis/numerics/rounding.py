@@ -1,7 +1,7 @@
 """How far floating-point summation can move a clipped sum: the factor by which a sensitivity is enlarged.
 
-Spec section 11: one exchanged record changes every later rounding, so the computed sums of two neighbours may
-differ by more than the exact ones do.
+One exchanged record changes every later rounding, so the computed sums of two neighbours may differ by more than the
+exact ones do (docs/proofs/rounding.md).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def rounding_inflation(
 
     References
     ----------
-    Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., 2002, (4.4).
+    Higham 2002, (4.4).
 
     >>> 1 < rounding_inflation(50_000, 1000, sensitivity=2.0) < 1 + 1e-7
     True

@@ -54,11 +54,6 @@ class LinearFacts:
         """What may be spent."""
         return calibrate_mu(self.budget)
 
-    @property
-    def is_certain(self) -> bool:
-        """Whether nothing had to be assumed."""
-        return None not in (self.signal_variance, self.label_noise_variance, self.spectrum)
-
     def variances(self) -> list[tuple[float, float]]:
         """(S, ζ²) of every member."""
         signal, noise = self.signal_variance, self.label_noise_variance

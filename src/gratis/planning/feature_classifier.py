@@ -11,6 +11,7 @@ from gratis.records.checks import check_count, check_positive
 from gratis.records.events import Composition, Event
 from gratis.records.plans import Plan
 from gratis.records.predictions import Prediction
+from gratis.records.settings import FeatureSettings
 
 __all__ = ["plan_feature_classifier"]
 
@@ -49,7 +50,7 @@ def plan_feature_classifier(
     been picked among 12 settings by MNIST test accuracy, so on MNIST they are not blind, only confirmed elsewhere.
 
     >>> plan = plan_feature_classifier(50_000, 3969, 10, Budget(epsilon=1.0, delta=1 / 50_000))
-    >>> round(plan.settings["clip_norm"], 3), plan.settings["steps"], round(plan.settings["learning_rate"])
+    >>> round(plan.settings.clip_norm, 3), plan.settings.steps, round(plan.settings.learning_rate)
     (0.2, 40, 1038)
     """
     n, p = check_count("n_records", n_records), check_count("n_features", n_features)
@@ -72,15 +73,15 @@ def plan_feature_classifier(
     return Plan(
         algorithm="full-batch-descent-on-features",
         schedule="constant",
-        settings={
-            "n_features": p,
-            "row_norm": row_norm,
-            "clip_norm": clip_norm,
-            "steps": steps,
-            "learning_rate": total_move / (clip_norm * steps),
-            "descent_mu": descent_mu,
-            "mean_mu": mean_mu,
-        },
+        settings=FeatureSettings(
+            n_features=p,
+            row_norm=row_norm,
+            clip_norm=clip_norm,
+            steps=steps,
+            learning_rate=total_move / (clip_norm * steps),
+            descent_mu=descent_mu,
+            mean_mu=mean_mu,
+        ),
         budget=budget,
         event=event,
         prediction=Prediction(

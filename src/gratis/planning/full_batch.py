@@ -14,6 +14,7 @@ from gratis.planning.twins.assumed import FullBatchPrediction, predict_full_batc
 from gratis.planning.twins.problems import Member
 from gratis.records.events import Event, FullBatchDescent
 from gratis.records.sequences import Runs
+from gratis.records.settings import FullBatchSettings
 
 __all__ = ["full_batch_candidate"]
 
@@ -29,7 +30,7 @@ _LARGEST_TWIN = 512  # columns of the assumed spectrum handed to the twin, which
 
 def full_batch_candidate(
     facts: LinearFacts, *, mu: float | None = None
-) -> tuple[str, str, NDArray[np.float64], dict[str, Any], Event, str]:
+) -> tuple[str, str, NDArray[np.float64], FullBatchSettings, Event, str]:
     """Return (algorithm, schedule, risks over the members, settings, event, source).
 
     With several members, each member's best settings are tried on all the others and the least worst regret wins.
@@ -55,15 +56,13 @@ def full_batch_candidate(
         regrets = (table - table.min(axis=1, keepdims=True)) / units[:, None]
         index = int(regrets.max(axis=0).argmin())
         chosen, risks = found[index], table[:, index]
-    settings = {
-        "steps": chosen.steps,
-        "clip_norm": chosen.clip_norm,
-        "learning_rate": chosen.learning_rate,
-        "output": "mean of the last half" if chosen.average else "last iterate",
-    }
     event = _event(facts, chosen, budget_mu)
-    settings["noise_std"] = event.noise_stds.values[0]
-    schedule = f"constant rate, {settings['output']}"
+    settings = FullBatchSettings(
+        steps=chosen.steps, clip_norm=chosen.clip_norm, learning_rate=chosen.learning_rate,
+        noise_std=event.noise_stds.values[0],
+        output="mean of the last half" if chosen.average else "last iterate",
+    )  # fmt: skip
+    schedule = f"constant rate, {settings.output}"
     return "full-batch", schedule, risks, settings, event, "twin: synthetic data of the same shape"
 
 

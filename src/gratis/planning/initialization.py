@@ -1,15 +1,16 @@
-"""Which initialization and which depth leak least, and what that costs, from public sizes alone (spec 7)."""
+"""Which initialization and which depth leak least, and what that costs, from public sizes alone (S3)."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from gratis.accounting.kl import total_variation_upper_bound
 from gratis.planning.bounds.initialization import (
     Scheme,
     excess_risk_tradeoff,
+    general_network_kl_upper_bound,
     gradient_norm_constant,
     layer_variances,
     layer_widths,
@@ -18,12 +19,13 @@ from gratis.planning.bounds.initialization import (
 )
 from gratis.records.checks import check_count, check_positive
 from gratis.records.neighbouring import Neighbouring
+from gratis.records.record import Record
 
 __all__ = ["InitializationComparison", "NetworkChoice", "compare_initializations"]
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkChoice:
+class NetworkChoice(Record):
     """One initialization at one depth: what it leaks at the reference run, and its risk bound under the budget."""
 
     scheme: str
@@ -35,14 +37,11 @@ class NetworkChoice:
     time: float
     noise_std: float
     excess_risk_bound: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return asdict(self)
+    general_kl_of_reference_run: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class InitializationComparison:
+class InitializationComparison(Record):
     """All choices, the one that leaks least in the same run, the one with the smallest risk bound, and the words."""
 
     choices: tuple[NetworkChoice, ...]
@@ -53,19 +52,6 @@ class InitializationComparison:
     neighbouring: Neighbouring
     reasons: tuple[str, ...]
     assumptions: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return {
-            "neighbouring": str(self.neighbouring),
-            "kl_budget": self.kl_budget,
-            "membership_advantage_upper_bound": self.membership_advantage_upper_bound,
-            "leaks_least": self.leaks_least.to_json(),
-            "costs_least": self.costs_least.to_json(),
-            "choices": [choice.to_json() for choice in self.choices],
-            "reasons": list(self.reasons),
-            "assumptions": list(self.assumptions),
-        }
 
 
 def compare_initializations(
@@ -79,6 +65,7 @@ def compare_initializations(
     time: float = 0.5,
     noise_std: float = 0.01,
     neighbouring: Neighbouring = Neighbouring.REPLACE_ONE,
+    roughness: tuple[float, float] | None = None,
 ) -> InitializationComparison:
     """Compare the four initializations at depths 2, 4, 8, … up to `depth` (and at `depth` itself).
 
@@ -93,6 +80,9 @@ def compare_initializations(
         Hidden width m, and L weight matrices.
     kl_budget : float
         Largest KL between the runs of neighbours; bounds membership advantage, is not (ε, δ)-DP.
+    roughness : (β, c), optional
+        ‖∇ℓ(W) − ∇ℓ(W′)‖ < max{c, β‖W − W′‖}: with them every choice also gets Lemma 3.2's bound, for the network itself
+        and not its linearisation, replace-one.
 
     >>> found = compare_initializations(10_000, 3072, 2, width=1024, depth=10, kl_budget=1.0)
     >>> found.leaks_least.scheme, found.leaks_least.depth
@@ -103,7 +93,16 @@ def compare_initializations(
     relation = Neighbouring.parse(neighbouring)
     depths = sorted({2**k for k in range(1, largest.bit_length()) if 2**k < largest} | {largest})
     choices = tuple(
-        _choice(scheme, layer_widths(n_inputs, width, L, n_classes), n_records, kl_budget, time, noise_std, relation)
+        _choice(
+            scheme,
+            layer_widths(n_inputs, width, L, n_classes),
+            n_records,
+            kl_budget,
+            time,
+            noise_std,
+            relation,
+            roughness,
+        )
         for L in depths
         for scheme in Scheme
     )
@@ -143,6 +142,7 @@ def _choice(
     time: float,
     noise_std: float,
     relation: Neighbouring,
+    roughness: tuple[float, float] | None,
 ) -> NetworkChoice:
     variances = layer_variances(scheme, widths)
     constant, distance = gradient_norm_constant(widths, variances), lazy_training_distance(widths, variances, n)
@@ -155,5 +155,17 @@ def _choice(
     )
     return NetworkChoice(
         str(scheme), len(widths) - 1, constant, distance, bound.kl, bound.published, best.time, best.noise_std,
-        best.excess_risk,
+        best.excess_risk, None if roughness is None else _general_kl(constant, widths, n, time, noise_std, roughness),
     )  # fmt: skip
+
+
+def _general_kl(
+    constant: float, widths: tuple[int, ...], n: int, time: float, noise_std: float, roughness: tuple[float, float]
+) -> float:
+    """Lemma 3.2 with what B bounds at the start: Δ₀ ≤ 4qB/n² and E‖∇L‖² ≤ qB, gradients anywhere among all weights."""
+    q = 1 if widths[-1] == 1 else 2
+    return general_network_kl_upper_bound(
+        initial_squared_difference=4 * q * constant / n**2, initial_squared_gradient=q * constant,
+        smoothness=roughness[0], jump=roughness[1], rank=sum(a * b for a, b in itertools.pairwise(widths)),
+        time=time, noise_std=noise_std, n_records=n,
+    ).kl  # fmt: skip

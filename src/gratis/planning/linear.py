@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,8 @@ from gratis.records.errors import GratisError
 from gratis.records.events import Event
 from gratis.records.plans import Plan
 from gratis.records.predictions import Prediction
+from gratis.records.record import JsonObject, plain
+from gratis.records.settings import OnePassSettings, Settings
 
 __all__ = ["ALGORITHMS", "plan_linear"]
 
@@ -32,7 +33,7 @@ class Candidate:
     algorithm: str
     schedule: str
     risks: NDArray[np.float64]
-    settings: dict[str, Any] = field(hash=False)
+    settings: Settings
     event: Event
     source: str
 
@@ -41,7 +42,7 @@ class Candidate:
         """Mean predicted excess risk."""
         return float(self.risks.mean())
 
-    def to_json(self) -> dict[str, Any]:
+    def row(self) -> JsonObject:
         """Return one row of the alternatives."""
         return {
             "algorithm": self.algorithm,
@@ -52,12 +53,12 @@ class Candidate:
         }
 
 
-def plan_linear(facts: LinearFacts, *, algorithm: str = "auto", schedule: str = "best") -> Plan:
+def plan_linear(facts: LinearFacts, *, algorithm: str = "auto", schedule: str = "best", compare: bool = True) -> Plan:
     """Return the plan with the least predicted excess risk, with all alternatives and the reasons in words.
 
     `facts` holds n, d, the budget and what is known of signal, label noise and spectrum; `algorithm` is "auto",
     "one-pass" or "full-batch"; `schedule` is "best" or a one-pass family: "poly:ALPHA", "harmonic", "free" or
-    "free-clip".
+    "free-clip". Without `compare` the other families are not even looked at.
 
     >>> from gratis.records.budget import Budget
     >>> from gratis.planning.one_pass.spectra import IsotropicSpectrum
@@ -73,7 +74,8 @@ def plan_linear(facts: LinearFacts, *, algorithm: str = "auto", schedule: str = 
         wanted = Family.parse(schedule).label
         if algorithm == "full-batch":
             raise GratisError("schedules belong to one-pass training; with full-batch leave the schedule at 'best'")
-        families = (*ONE_PASS_FAMILIES, *([wanted] if wanted not in ONE_PASS_FAMILIES else []))
+        others = ONE_PASS_FAMILIES if compare else ()
+        families = (*others, *([wanted] if wanted not in others else []))
     else:
         wanted, families = None, ONE_PASS_FAMILIES
     candidates: list[Candidate] = []
@@ -93,7 +95,7 @@ def plan_linear(facts: LinearFacts, *, algorithm: str = "auto", schedule: str = 
         event=chosen.event,
         prediction=_prediction(facts, chosen),
         reasons=_reasons(facts, chosen, candidates),
-        alternatives=tuple(c.to_json() for c in sorted(candidates, key=lambda candidate: candidate.value)),
+        alternatives=tuple(c.row() for c in sorted(candidates, key=lambda candidate: candidate.value)),
     )
 
 
@@ -119,14 +121,14 @@ def _one_pass(facts: LinearFacts, candidate: OnePassCandidate) -> Candidate:
         rho=facts.mu,
         neighbouring=facts.budget.neighbouring,
     )
-    settings = {
-        "rho": facts.mu,
-        "initial_step_size": event.step_sizes.values[0],
-        "initial_clip_norm": event.clip_norms.values[0],
-        "noise_std_total": float(np.sqrt(np.sum(event.noise_stds.array() ** 2))),
-        "blocks": len(event.step_sizes.counts),
-        "curve": {"label": candidate.schedule.label, **asdict(candidate.schedule)},  # type: ignore[call-overload]
-    }
+    settings = OnePassSettings(
+        rho=facts.mu,
+        initial_step_size=event.step_sizes.values[0],
+        initial_clip_norm=event.clip_norms.values[0],
+        noise_std_total=float(np.sqrt(np.sum(event.noise_stds.array() ** 2))),
+        blocks=len(event.step_sizes.counts),
+        curve=plain({"label": candidate.schedule.label, **asdict(candidate.schedule)}),  # type: ignore[call-overload]
+    )
     return Candidate("one-pass", candidate.family, candidate.risks, settings, event, "deterministic equivalent")
 
 

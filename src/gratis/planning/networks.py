@@ -12,6 +12,7 @@ from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
 from gratis.records.plans import Plan
 from gratis.records.predictions import Prediction
+from gratis.records.settings import NetworkSettings
 
 __all__ = ["plan_network"]
 
@@ -32,7 +33,7 @@ def plan_network(
     depth: int = 1,
     steps: int = _STEPS,
 ) -> Plan:
-    """Plan `training.train_full_batch` of a no-bias ReLU network on inputs of mean square 1 a coordinate.
+    """Plan `stages.networks.train_full_batch` of a no-bias ReLU network on inputs of mean square 1 a coordinate.
 
     Three rules, none of which looks at data:
 
@@ -59,7 +60,7 @@ def plan_network(
         T.
 
     >>> plan = plan_network(50_000, 784, 10, budget=Budget(epsilon=1.0, delta=1 / 50_000))
-    >>> plan.settings["clip_norm"], plan.settings["steps"], round(plan.settings["total_rate"], -1)
+    >>> plan.settings.clip_norm, plan.settings.steps, round(plan.settings.total_rate, -1)
     (1.0, 75, 300.0)
     """
     sizes = _sizes(n_inputs, width, depth, n_classes)
@@ -74,14 +75,14 @@ def plan_network(
     return Plan(
         algorithm="full-batch network",
         schedule="linear to zero",
-        settings={
-            "widths": sizes,
-            "clip_norm": clip_norm,
-            "steps": event.steps,
-            "total_rate": total_rate,
-            "mean_rate": total_rate / (clip_norm * event.steps),
-            "average": False,
-        },
+        settings=NetworkSettings(
+            widths=tuple(sizes),
+            clip_norm=clip_norm,
+            steps=event.steps,
+            total_rate=total_rate,
+            mean_rate=total_rate / (clip_norm * event.steps),
+            average=False,
+        ),
         budget=budget,
         event=event,
         prediction=Prediction(

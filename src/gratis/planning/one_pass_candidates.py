@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gratis.planning.assumptions import LinearFacts
 from gratis.planning.one_pass.prediction import predict_final_risks
-from gratis.planning.one_pass.schedule_optimisation import Family, optimise_all
+from gratis.planning.one_pass.schedule_optimisation import Family, FamilyKind, optimise_all
 from gratis.planning.one_pass.schedule_regret import optimise_worst_regret
 from gratis.planning.one_pass.schedules import Schedule
 
@@ -42,7 +42,9 @@ def one_pass_candidates(
     """
     problems = facts.problems(mu=mu)
     alphas = [float(name.removeprefix("poly:")) for name in families if name.startswith("poly:")]
-    optima = [optimise_all(problem, alphas) for problem in problems]
+    widest = max((Family.parse(name).kind for name in families), key=list(FamilyKind).index)
+    # Wide families start from narrow ones.
+    optima = [optimise_all(problem, alphas or (0.0, 1.0), top=widest) for problem in problems]
     found = []
     for name in families:
         family = Family.parse(name)

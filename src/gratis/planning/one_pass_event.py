@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from gratis.accounting import least_noise
+from gratis.accounting.one_pass_event import blockwise_one_pass_event
 from gratis.accounting.one_pass_rounding import one_pass_radius
 from gratis.planning.one_pass.schedule_blocks import block_sequences
 from gratis.planning.one_pass.schedules import Schedule
@@ -39,8 +38,9 @@ def one_pass_event(
 ) -> OnePassIteration:
     """Return the ρ-GDP event of running `schedule` over n rows of d columns, with the least noise.
 
-    The schedule is held constant on at most 1024 blocks, so noise is added at block ends only (spec 2.3).
-    `row_scale` is √(E‖x‖²/d) where rows are not on the theory's scale: θ is then in units of 1/row_scale.
+    The schedule is held constant on at most 1024 blocks, so noise is added at block ends only
+    (docs/theory/one-pass.md, statement 3). `row_scale` is √(E‖x‖²/d) where rows are not on the theory's scale: θ is
+    then in units of 1/row_scale.
 
     **Guarantee**: `amplification_by_iteration` of the result is at most rho.
     """
@@ -102,30 +102,7 @@ def _batched(
     blocks = block_sequences(schedule, steps, dimension=dimension)
     moving = blocks.products >= negligible * blocks.products[0]
     sizes, products = blocks.step_sizes * moving, blocks.products * moving
-    noise = least_noise(products / batch * inflation, rho=rho, neighbouring=neighbouring)
-    return OnePassIteration(
-        step_sizes=_runs(sizes / scale**2, blocks.lengths),
-        clip_norms=_runs(blocks.clip_norms * scale, blocks.lengths),
-        # The accountant rounds up by a unit for each of up to 2048 runs; this pays for it.
-        noise_stds=_at_block_ends(noise / scale * (1 + 2.0**-36), blocks.lengths),
-        batch_size=batch,
-        rounding_inflation=inflation,
-        neighbouring=neighbouring,
-        label=label,
-    )
-
-
-def _runs(values: NDArray[np.float64], lengths: NDArray[np.int64]) -> Runs:
-    return Runs(tuple(values.tolist()), tuple(lengths.tolist()))
-
-
-def _at_block_ends(noise: NDArray[np.float64], lengths: NDArray[np.int64]) -> Runs:
-    values: list[float] = []
-    counts: list[int] = []
-    for std, length in zip(noise.tolist(), lengths.tolist(), strict=True):
-        if length > 1:
-            values.append(0.0)
-            counts.append(length - 1)
-        values.append(std)
-        counts.append(1)
-    return Runs(tuple(values), tuple(counts))
+    return blockwise_one_pass_event(
+        sizes / scale**2, blocks.clip_norms * scale, blocks.lengths, products=products / scale, rho=rho,
+        neighbouring=neighbouring, batch_size=batch, rounding_inflation=inflation, label=label,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Plan private training on random features from (n, d, p) and the budget alone (spec 5.3, S0 Theorem 2)."""
+"""Plan private training on random features from (n, d, p) and the budget alone (S0, Theorem 2)."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
 from gratis.records.plans import Plan
 from gratis.records.predictions import Prediction
+from gratis.records.record import JsonObject
+from gratis.records.settings import FeatureSettings
 
 __all__ = ["plan_random_features", "theorem_2_terms"]
 
@@ -85,7 +87,7 @@ def plan_random_features(
     twin_records : largest n of a twin.
 
     >>> plan = plan_random_features(300, 15, 2000, Budget(epsilon=4.0, delta=1 / 300), twins=1)
-    >>> plan.settings["steps"] >= 50, plan.prediction.quantity
+    >>> plan.settings.steps >= 50, plan.prediction.quantity
     (True, 'test_loss')
     """
     n, d = check_count("n_records", n_records), check_count("n_inputs", n_inputs)
@@ -154,15 +156,15 @@ def plan_random_features(
     return Plan(
         algorithm="full-batch-descent-on-features",
         schedule="constant",
-        settings={
-            "n_features": p,
-            "activation": phi.name,
-            "clip_norm": clip_norm,
-            "steps": steps,
-            "learning_rate": learning_rate,
-            "noise_std": learning_rate * clip_norm * event.noise_stds.values[0],
-            "engine": str(engine.engine),
-        },
+        settings=FeatureSettings(
+            n_features=p,
+            activation=phi.name,
+            clip_norm=clip_norm,
+            steps=steps,
+            learning_rate=learning_rate,
+            noise_std=learning_rate * clip_norm * event.noise_stds.values[0],
+            engine=str(engine.engine),
+        ),
         budget=budget,
         event=event,
         prediction=prediction,
@@ -198,7 +200,7 @@ class _Search:
         index = int(np.argmin(self._losses.mean(axis=0)))
         return *self.settings[index], self._losses[:, index]
 
-    def alternatives(self) -> tuple[dict[str, float], ...]:
+    def alternatives(self) -> tuple[JsonObject, ...]:
         """Return the next best three."""
         means = self._losses.mean(axis=0)
         return tuple(

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 from gratis.accounting import calibrate_mu
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.recipes.additive_stages import AdditivePlan, plan_additive, run_additive
-from gratis.recipes.recipe import Array
 from gratis.recipes.released_additive import ReleasedAdditive
 from gratis.records.budget import Budget
 from gratis.records.facts import Facts
 from gratis.records.plans import Plan
 from gratis.records.predictions import Prediction
-from gratis.stages.rows import Rows
+from gratis.records.settings import AdditiveSettings
 
 __all__ = ["Additive", "AdditiveRelease"]
 
@@ -34,6 +34,7 @@ class Additive:
     directions: dict[int, int] = field(default_factory=dict)
     impute: bool = False
     chosen_from_releases: bool = True
+    needs_arrays: bool = False
 
     @property
     def stages(self) -> AdditivePlan:
@@ -48,12 +49,8 @@ class Additive:
         """What will be released, in words and numbers."""
         return _plan(self.stages, self.budget)
 
-    def run(self, X: Array, y: Array, *, noise: NoiseSource, progress: bool = False) -> AdditiveRelease:
-        """Release everything from arrays."""
-        return self.run_rows(lambda: iter(((X, y),)), noise=noise)
-
-    def run_rows(self, rows: Rows, *, noise: NoiseSource) -> AdditiveRelease:
-        """Release everything from rows that are read anew for every release, in constant memory."""
+    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> AdditiveRelease:
+        """Release everything; rows that are not in memory are read anew for every release, in constant memory."""
         model, expected = run_additive(rows, self.stages, noise=noise, impute=self.impute, directions=self.directions)
         return AdditiveRelease(model, expected)
 
@@ -73,12 +70,12 @@ def _plan(stages: AdditivePlan, budget: Budget) -> Plan:
     return Plan(
         algorithm="additive",
         schedule="posterior mean of all released gradients",
-        settings={
-            "cosines": stages.n_cosines,
-            "steps": len(stages.main.events) + (0 if stages.joint is None else len(stages.joint.events)),
-            "most_pairs": most,
-            "stages": list(dict.fromkeys((leaf.label or leaf.kind).split(":")[0] for leaf in stages.event.leaves())),
-        },
+        settings=AdditiveSettings(
+            cosines=stages.n_cosines,
+            steps=len(stages.main.events) + (0 if stages.joint is None else len(stages.joint.events)),
+            most_pairs=most,
+            stages=tuple(dict.fromkeys((leaf.label or leaf.kind).split(":")[0] for leaf in stages.event.leaves())),
+        ),
         budget=budget,
         event=stages.event,
         prediction=_forecast(stages, budget),

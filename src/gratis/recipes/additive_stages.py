@@ -7,7 +7,7 @@ gradients of main effects and chosen pairs jointly. Every event is fixed by publ
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
@@ -22,6 +22,7 @@ from gratis.mechanisms.location_scale import (
     release_location_scale,
 )
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.recipes.released_additive import ReleasedAdditive
 from gratis.records.checks import check_count, check_positive
 from gratis.records.events import Composition, Event, GaussianRelease
@@ -42,7 +43,6 @@ from gratis.stages.feature_moments import MomentsPlan, plan_feature_moments, rel
 from gratis.stages.fit_score import expected_accuracy, expected_r_squared, plan_score, release_score
 from gratis.stages.gradient_posterior import GradientHistory, precondition
 from gratis.stages.pair_screening import ScreenedPair, ScreeningPlan, plan_pair_screening, screen_pairs
-from gratis.stages.rows import Rows
 
 __all__ = ["AdditivePlan", "bends", "plan_additive", "run_additive"]
 
@@ -325,7 +325,9 @@ class _Run:
     def _target(self) -> Standardiser:
         if self.plan.target is None:
             return Standardiser.identity(1)
-        return release_location_scale(lambda: (y[:, None] for _, y in self.rows()), self.plan.target, noise=self.noise)
+        return release_location_scale(
+            lambda: (y[:, None] for _, y in self.rows.batches()), self.plan.target, noise=self.noise
+        )
 
     def _features(self) -> Standardiser:
         """The map of all columns: the identity on those with levels."""
@@ -334,7 +336,7 @@ class _Run:
         found = Standardiser.identity(d)
         if self.plan.features is not None:
             part = release_location_scale(
-                lambda: (X[:, numeric] for X, _ in self.rows()), self.plan.features, noise=self.noise,
+                lambda: (X[:, numeric] for X, _ in self.rows.batches()), self.plan.features, noise=self.noise,
                 impute=self.impute,
             )  # fmt: skip
             for name in ("centre", "scale", "window"):
@@ -400,10 +402,7 @@ class _Run:
             found = scores.argmax(axis=1) if model.outputs > 1 else scores[:, 0] > 0
             return np.asarray(found == y, dtype=np.float64)[:, None]
 
-        def usable() -> Iterator[tuple[Array, Array]]:
-            for X, y in self.rows():
-                yield X, np.where(self.columns.usable(X, y), y, np.nan)
-
+        usable = self.rows.mapped(lambda X, y: (X, np.where(self.columns.usable(X, y), y, np.nan)))
         if classes is not None:
             assert self.shares.classes is not None
             found = release_score(usable, right, np.ones(1), n, self.plan.score, noise=self.noise)

@@ -16,15 +16,16 @@ from gratis.mechanisms.location_scale import (
     release_location_scale,
 )
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.planning.networks import plan_network
-from gratis.recipes.recipe import Array, Reading, zero_rows
+from gratis.recipes.recipe import Reading, zero_rows
 from gratis.records.budget import Budget
 from gratis.records.checks import check_count
 from gratis.records.errors import GratisError, MissingExtraError
 from gratis.records.events import Composition
 from gratis.records.facts import Facts
 from gratis.records.plans import Plan
-from gratis.records.settings import Descent
+from gratis.records.settings import Descent, NetworkSettings
 
 __all__ = ["Network", "NetworkRelease"]
 
@@ -52,6 +53,7 @@ class Network:
     initial_seed: int = 0
     descent: Descent = field(default_factory=Descent)
     chosen_from_releases: bool = False
+    needs_arrays: bool = True
 
     def __post_init__(self) -> None:
         self.descent.refuse("a network", "steps", "noise", "engine")
@@ -70,27 +72,31 @@ class Network:
         return plan_standardisation(self.facts.rows, self.facts.columns, mu=scale_mu, neighbouring=relation), mu
 
     @property
-    def _training(self) -> Plan:
+    def _training(self) -> tuple[Plan, NetworkSettings]:
         assert self.facts.classes is not None
         rest = Budget(mu=self._scale[1], neighbouring=self.budget.neighbouring)
         plan = plan_network(
             self.facts.rows, self.facts.columns, self.facts.classes, budget=rest, width=self.width, depth=self.depth,
             steps=self.steps,
         )  # fmt: skip
+        settings = plan.settings
+        assert isinstance(settings, NetworkSettings)
         if not self.descent.given:
-            return plan
-        settings = dict(plan.settings)
-        clip_norm = self.descent.clip_norm or settings["clip_norm"]
+            return plan, settings
+        clip_norm = self.descent.clip_norm or settings.clip_norm
         # With another clip norm the total rate stays.
-        rate: Any = self.descent.learning_rate or settings["total_rate"] / (clip_norm * settings["steps"])
-        settings |= {"clip_norm": clip_norm, "mean_rate": rate, "total_rate": rate * clip_norm * settings["steps"]}
-        settings["average"] = bool(self.descent.average)
-        return replace(plan, settings=settings, reasons=(f"Given: {', '.join(self.descent.given)}.", *plan.reasons))
+        rate: Any = self.descent.learning_rate or settings.total_rate / (clip_norm * settings.steps)
+        settings = replace(
+            settings, clip_norm=clip_norm, mean_rate=rate, total_rate=rate * clip_norm * settings.steps,
+            average=bool(self.descent.average),
+        )  # fmt: skip
+        reasons = (f"Given: {', '.join(self.descent.given)}.", *plan.reasons)
+        return replace(plan, settings=settings, reasons=reasons), settings
 
     @property
     def plan(self) -> Plan:
         """Scales, then the network's training."""
-        scale, plan = self._scale[0], self._training
+        scale, (plan, _) = self._scale[0], self._training
         paid = () if scale is None else (scale.event,)
         return replace(plan, budget=self.budget, event=Composition((*paid, plan.event)))
 
@@ -103,30 +109,30 @@ class Network:
         from gratis.models.mlp import build_mlp
 
         try:
-            return build_mlp(self._training.settings["widths"], seed=self.initial_seed)
+            return build_mlp(list(self._training[1].widths), seed=self.initial_seed)
         except (MemoryError, RuntimeError):
             raise GratisError("there is not enough memory for this network; lower width or depth") from None
 
-    def run(self, X: Array, y: Array, *, noise: NoiseSource, progress: bool = False) -> NetworkRelease:
+    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> NetworkRelease:
         """Release scales and weights."""
         import torch
 
         from gratis.stages.networks import falling_rates, train_full_batch
 
-        scale, plan = self._scale[0], self._training
+        X, y = rows.arrays()
+        scale, (plan, settings) = self._scale[0], self._training
         features = self.reading.public_features(self.facts.columns)
         if scale is not None:
             features = release_location_scale(X, scale, noise=noise, impute=self.reading.impute)
-        settings = plan.settings
         result = train_full_batch(
             self.prepare(),
             torch.as_tensor(zero_rows(features.transform(X), y), dtype=torch.float32),
             torch.as_tensor(np.where(np.isfinite(y), y, -1).astype(np.int64)),
             event=plan.event,  # type: ignore[arg-type]
-            clip_norm=settings["clip_norm"],
-            learning_rates=falling_rates(settings["mean_rate"], settings["steps"]),
+            clip_norm=settings.clip_norm,
+            learning_rates=falling_rates(settings.mean_rate, settings.steps),
             noise=noise,
-            average=settings["average"],
+            average=settings.average,
             progress=progress,
         )
         return NetworkRelease(features, [p.detach().numpy().T.copy() for p in result.module.parameters()])

@@ -17,15 +17,15 @@ from gratis.mechanisms.location_scale import (
     release_location_scale,
 )
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.planning.assumptions import LinearFacts
 from gratis.planning.linear import plan_linear
-from gratis.recipes.recipe import Array, Reading, left_out
+from gratis.recipes.recipe import Reading
 from gratis.recipes.staged_linear import LinearRelease, in_original_units
 from gratis.records.budget import Budget
 from gratis.records.events import Composition, Event, OnePassIteration
 from gratis.records.facts import Facts
 from gratis.records.plans import Plan
-from gratis.rows.streaming import ArrayRows, RowStream
 from gratis.stages.one_pass import OnePassLoss, train_one_pass
 from gratis.stages.released_linear import ReleasedLinear
 
@@ -33,6 +33,7 @@ __all__ = ["OnePassLinear", "OnePassStages", "fit_one_pass", "plan_one_pass"]
 
 _STANDARDISE_SHARE = 0.33
 _TARGET_SHARE = 0.35
+_NUMBERS_AT_ONCE = 2**19
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,7 @@ class OnePassLinear:
     reading: Reading
     schedule: str = "free"
     chosen_from_releases: bool = False
+    needs_arrays: bool = False
 
     @property
     def stages(self) -> OnePassStages:
@@ -77,12 +79,8 @@ class OnePassLinear:
         """What the pass will release."""
         return self.stages.plan
 
-    def run(self, X: Array, y: Array, *, noise: NoiseSource, progress: bool = False) -> LinearRelease:
-        """Pass over arrays."""
-        return self.run_rows(ArrayRows(X, y), noise=noise)
-
-    def run_rows(self, rows: RowStream, *, noise: NoiseSource) -> LinearRelease:
-        """Pass over a stream, in constant memory."""
+    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> LinearRelease:
+        """Pass over the rows in their order, in constant memory."""
         stages = self.stages
         fit = fit_one_pass(
             rows, stages, noise=noise, features=self.reading.features, target=self.reading.target,
@@ -94,7 +92,7 @@ class OnePassLinear:
 @lru_cache(maxsize=64)
 def _pass_plan(n_records: int, n_columns: int, budget: Budget, schedule: str) -> Plan:
     facts = LinearFacts(n_records=n_records, n_features=n_columns, budget=budget)
-    return plan_linear(facts, algorithm="one-pass", schedule=schedule)
+    return plan_linear(facts, algorithm="one-pass", schedule=schedule, compare=False)
 
 
 def plan_one_pass(
@@ -137,7 +135,7 @@ def plan_one_pass(
 
 
 def fit_one_pass(
-    rows: RowStream,
+    rows: Rows,
     stages: OnePassStages,
     *,
     noise: NoiseSource,
@@ -148,9 +146,8 @@ def fit_one_pass(
     """Run the stages: scales (four readings each), then one pass over the standardised rows in their stored order.
 
     **Guarantee**: that of `stages.event`; the rows of the pass are made row by row with released maps. Records that are
-    `left_out` contribute nothing to any of the releases.
+    `recipe.left_out` contribute nothing to any of the releases.
     """
-    rows = _Contributing(rows, impute=impute)
     if stages.features is not None:
         features = release_location_scale(
             lambda: (X for X, _ in rows.batches()), stages.features, noise=noise, impute=impute
@@ -164,30 +161,17 @@ def fit_one_pass(
     return ReleasedLinear(parameters=parameters.T, features=features, target=target, event=stages.event)
 
 
-class _Contributing:
-    """The rows of a stream, those that contribute nothing marked."""
-
-    def __init__(self, rows: RowStream, *, impute: bool) -> None:
-        self._rows, self._impute = rows, impute
-        self.n_rows, self.n_features = rows.n_rows, rows.n_features
-
-    def batches(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        """Yield (X, y)."""
-        return (left_out(X, y, impute=self._impute) for X, y in self._rows.batches())
-
-    def validate(self) -> None:
-        """As the stream does."""
-        self._rows.validate()
-
-
 class _Standardised:
     """The rows of a stream under released or public maps."""
 
-    def __init__(self, rows: RowStream, features: Standardiser, target: Standardiser) -> None:
+    def __init__(self, rows: Rows, features: Standardiser, target: Standardiser) -> None:
         self._rows, self._features, self._target = rows, features, target
         self.n_rows, self.n_features = rows.n_rows, rows.n_features
 
     def batches(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
         """Yield standardised (X, y)."""
+        at_once = max(1, _NUMBERS_AT_ONCE // self.n_features)
         for X, y in self._rows.batches():
-            yield self._features.transform(X), self._target.transform(y[:, None])[:, 0]
+            for start in range(0, len(X), at_once):
+                part = slice(start, start + at_once)
+                yield self._features.transform(X[part]), self._target.transform(y[part, None])[:, 0]

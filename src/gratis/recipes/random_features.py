@@ -18,6 +18,7 @@ from gratis.mechanisms.location_scale import (
     release_location_scale,
 )
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.models.logistic import SoftmaxModel
 from gratis.models.random_features import Activation, RandomFeatures, SquaredErrorModel, StoredFeatures
 from gratis.models.scattering import ScatteringFeatures
@@ -31,7 +32,7 @@ from gratis.records.events import Composition, FullBatchDescent
 from gratis.records.facts import Facts
 from gratis.records.plans import Plan
 from gratis.records.predictions import Prediction
-from gratis.records.settings import Descent
+from gratis.records.settings import Descent, FeatureSettings
 from gratis.stages.feature_descent import Engine, descend_features, dual_obstacle, feature_descent_event
 from gratis.stages.feature_mean import CentredFeatures, release_feature_mean
 
@@ -82,6 +83,7 @@ class FixedFeatures:
     centre: bool = True
     descent: Descent = field(default_factory=Descent)
     chosen_from_releases: bool = False
+    needs_arrays: bool = True
 
     def __post_init__(self) -> None:
         if self.descent.noise == "paper" and (self.budget.epsilon is None or self.reading.standardise):
@@ -136,6 +138,11 @@ class FixedFeatures:
         plan = _regression_plan(self.facts.rows, self.facts.columns, p, rest, self.features)
         return self._adjusted(plan) if descent.given else plan
 
+    @staticmethod
+    def _settings(plan: Plan) -> FeatureSettings:
+        assert isinstance(plan.settings, FeatureSettings)
+        return plan.settings
+
     def _regression_event(self, steps: int) -> FullBatchDescent:
         return feature_descent_event(
             self.facts.rows, self.feature_map.n_features, 1, steps, mu=self._regression_mu,
@@ -144,12 +151,13 @@ class FixedFeatures:
 
     def _adjusted(self, plan: Plan) -> Plan:
         """The plan with what the user fixed; with other steps the total rate stays."""
-        settings, descent = dict(plan.settings), self.descent
-        steps = descent.steps or settings["steps"]
-        rate = descent.learning_rate or settings["learning_rate"] * settings["steps"] / steps
-        settings |= {"steps": steps, "clip_norm": descent.clip_norm or settings["clip_norm"], "learning_rate": rate}
-        settings |= {name: value for name, value in descent.to_json().items() if name not in settings}
-        settings.pop("noise_std", None)
+        settings, descent = self._settings(plan), self.descent
+        steps = descent.steps or settings.steps
+        rate = descent.learning_rate or _planned_rate(settings) * settings.steps / steps
+        settings = replace(
+            settings, steps=steps, clip_norm=descent.clip_norm or settings.clip_norm, learning_rate=rate,
+            noise_std=None, average=descent.average, noise=descent.noise, engine=descent.engine or settings.engine,
+        )  # fmt: skip
         event = self._regression_event(steps)
         given = ", ".join(descent.given)
         return replace(
@@ -164,7 +172,11 @@ class FixedFeatures:
         event = self._regression_event(descent.steps)
         rates = np.broadcast_to(np.asarray(descent.learning_rate), descent.steps)
         total = float(event.noise_stds.values[0] * descent.clip_norm * np.sqrt(np.square(rates).sum()))
-        settings = {"n_features": p, "activation": self.features, **descent.to_json()}
+        assert descent.learning_rate is not None
+        settings = FeatureSettings(
+            n_features=p, activation=self.features, steps=descent.steps, clip_norm=descent.clip_norm,
+            learning_rate=descent.learning_rate, engine=descent.engine, average=descent.average, noise=descent.noise,
+        )  # fmt: skip
         return Plan(
             algorithm="full-batch-descent-on-features",
             schedule="given",
@@ -186,9 +198,13 @@ class FixedFeatures:
             self.facts.rows, self.feature_map.n_features, self.facts.classes, rest, centre=self.centre,
             steps=self.descent.steps,
         )  # fmt: skip
-        settings = plan.settings | {name: v for name, v in self.descent.to_json().items() if name != "steps"}
-        if self.descent.clip_norm is not None and self.descent.learning_rate is None:
-            settings["learning_rate"] *= plan.settings["clip_norm"] / self.descent.clip_norm
+        settings, descent = self._settings(plan), self.descent
+        settings = replace(settings, engine=descent.engine, average=descent.average)
+        if descent.clip_norm is not None:  # with another clip norm the total move stays
+            rate = _planned_rate(settings) * settings.clip_norm / descent.clip_norm
+            settings = replace(settings, clip_norm=descent.clip_norm, learning_rate=rate)
+        if descent.learning_rate is not None:
+            settings = replace(settings, learning_rate=descent.learning_rate)
         return replace(plan, settings=settings)
 
     def prepare(self) -> None:
@@ -196,21 +212,23 @@ class FixedFeatures:
         if self.descent.engine != "dual":
             return
         plan, outputs = self.plan, self.facts.classes or 1
-        settings, mu = plan.settings, self._regression_mu if self.facts.classes is None else plan.settings["descent_mu"]
+        settings = self._settings(plan)
+        mu = settings.descent_mu or self._regression_mu
         event = feature_descent_event(
-            self.facts.rows, self.feature_map.n_features, outputs, settings["steps"], mu=mu,
+            self.facts.rows, self.feature_map.n_features, outputs, settings.steps, mu=mu,
             neighbouring=self.budget.neighbouring,
         )  # fmt: skip
-        rates = np.broadcast_to(np.asarray(settings["learning_rate"], dtype=np.float64), event.steps)
+        rates = np.broadcast_to(np.asarray(settings.learning_rate, dtype=np.float64), event.steps)
         features: Any = self.feature_map
         if self.facts.classes is not None:
             features = CentredFeatures(features, np.zeros(features.n_features), row_norm=1.0)
-        obstacle = dual_obstacle(features, event, outputs, settings["clip_norm"], rates, mu)
+        obstacle = dual_obstacle(features, event, outputs, settings.clip_norm, rates, mu)
         if obstacle is not None:
             raise GratisError(f"the dual engine cannot run here: {obstacle}")
 
-    def run(self, X: Array, y: Array, *, noise: NoiseSource, progress: bool = False) -> FeatureRelease:
+    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> FeatureRelease:
         """Release scales, the mean of the features where it is planned, and θ."""
+        X, y = rows.arrays()
         scales, _ = self._scales
         plan, reading = self.plan, self.reading
         features, target = reading.public_features(self.facts.columns), reading.public_target()
@@ -218,32 +236,39 @@ class FixedFeatures:
             features = release_location_scale(X, scales[0], noise=noise, impute=reading.impute)
         if len(scales) == 2:
             target = release_location_scale(y[:, None], scales[1], noise=noise)
-        rows = zero_rows(features.transform(X), y)
-        settings, relation = plan.settings, self.budget.neighbouring
+        inputs = zero_rows(features.transform(X), y)
+        settings, relation = self._settings(plan), self.budget.neighbouring
         feature_map: Any = self.feature_map
         how: dict[str, Any] = {
-            "steps": settings["steps"], "clip_norm": settings["clip_norm"], "learning_rate": settings["learning_rate"],
+            "steps": settings.steps, "clip_norm": settings.clip_norm, "learning_rate": settings.learning_rate,
             "neighbouring": relation, "noise": noise, "average": bool(self.descent.average),
             "engine": None if self.descent.engine is None else Engine(self.descent.engine),
         }  # fmt: skip
         if self.facts.classes is None:
             goals = target.transform(y[:, None])[:, 0]
             model: Any = SquaredErrorModel()
-            run = descend_features(feature_map, rows, goals, model, mu=self._regression_mu, **how)
+            run = descend_features(feature_map, inputs, goals, model, mu=self._regression_mu, **how)
             return FeatureRelease(features, target, feature_map, run.parameters, str(run.choice.engine))
         # Every record's features are scaled to norm 1: then one clip norm suits all of them.
         unit = CentredFeatures(feature_map, np.zeros(feature_map.n_features), row_norm=1.0)
-        stored, rows = _stored(unit, rows)
+        stored, inputs = _stored(unit, inputs)
         feature_map = unit
-        if settings["mean_mu"]:
+        if settings.mean_mu:
             mean, _ = release_feature_mean(
-                stored, rows, 1.0, mu=settings["mean_mu"], neighbouring=relation, noise=noise, counted=np.isfinite(y)
+                stored, inputs, 1.0, mu=settings.mean_mu, neighbouring=relation, noise=noise, counted=np.isfinite(y)
             )
             feature_map = CentredFeatures(unit, mean, row_norm=1.0)
             stored = CentredFeatures(stored, mean, row_norm=1.0)
+        assert settings.descent_mu is not None
         model = SoftmaxModel(self.facts.classes)
-        run = descend_features(stored, rows, y, model, mu=settings["descent_mu"], **how)
+        run = descend_features(stored, inputs, y, model, mu=settings.descent_mu, **how)
         return FeatureRelease(features, target, feature_map, run.parameters, str(run.choice.engine))
+
+
+def _planned_rate(settings: FeatureSettings) -> float:
+    """The one learning rate of a planned descent."""
+    assert isinstance(settings.learning_rate, float)
+    return settings.learning_rate
 
 
 @lru_cache(maxsize=32)

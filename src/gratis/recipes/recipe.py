@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gratis.mechanisms.location_scale import Standardiser
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.records.plans import Plan
 
 __all__ = ["Reading", "Recipe", "left_out", "zero_rows"]
@@ -28,7 +29,11 @@ class Recipe(Protocol):
     def chosen_from_releases(self) -> bool:
         """Whether later settings are chosen from earlier releases of the same event."""
 
-    def run(self, X: Array, y: Array, *, noise: NoiseSource, progress: bool = False) -> Any:
+    @property
+    def needs_arrays(self) -> bool:
+        """Whether it needs more than sums over the rows, hence all of them in memory."""
+
+    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> Any:
         """Release; from here on nothing may raise or warn because of a value. Left-out records have a NaN target."""
 
 

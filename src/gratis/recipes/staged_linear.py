@@ -10,18 +10,19 @@ from numpy.typing import NDArray
 
 from gratis.accounting import calibrate_mu
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.models.linear import LinearModel
 from gratis.models.logistic import SoftmaxModel
 from gratis.planning.twins.problems import Member
 from gratis.planning.twins.twin import TwinChoice, plain_settings, twin_settings
-from gratis.recipes.recipe import Array, Reading
+from gratis.recipes.recipe import Reading
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
 from gratis.records.facts import Facts
 from gratis.records.neighbouring import Neighbouring
 from gratis.records.plans import Plan
 from gratis.records.predictions import Prediction
-from gratis.records.settings import Descent
+from gratis.records.settings import Descent, StagedSettings
 from gratis.stages.released_linear import ReleasedLinear
 from gratis.stages.staged import DescentSettings, StagedFit, StagedPlan, check_memory, fit_stages, plan_stages
 
@@ -45,6 +46,7 @@ class _Fixed:
 
     norm: float
     learning_rate: float
+    evidence: tuple[tuple[float, float], ...] = ()
 
     def clip_norm(self, effective_dimension: float) -> float:
         """C, whatever the dimension."""
@@ -63,6 +65,7 @@ class StagedLinear:
     reading: Reading
     descent: Descent = field(default_factory=Descent)
     chosen_from_releases: bool = True
+    needs_arrays: bool = False
 
     def __post_init__(self) -> None:
         self.descent.refuse("a staged linear model", "average", "noise", "engine")
@@ -90,7 +93,7 @@ class StagedLinear:
         """The plan as it is known before the data is touched: the spectrum is still assumed to be flat."""
         return _staged_plan(self.stages, self.budget, self.facts.classes, self.descent)
 
-    def run(self, X: Array, y: Array, *, noise: NoiseSource, progress: bool = False) -> LinearRelease:
+    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> LinearRelease:
         """Run the stages; the settings of the last one are chosen from what the others released."""
         stages, classes = self.stages, self.facts.classes
         chosen: list[TwinChoice] = []
@@ -102,7 +105,7 @@ class StagedLinear:
             return chosen[0]
 
         fit: StagedFit = fit_stages(
-            X, y, stages, LinearModel() if classes is None else SoftmaxModel(classes), choose, noise=noise,
+            rows, stages, LinearModel() if classes is None else SoftmaxModel(classes), choose, noise=noise,
             features=self.reading.features, target=self.reading.target, impute=self.reading.impute,
         )  # fmt: skip
         prediction = self.plan.prediction  # plain descent learns nothing more before it runs
@@ -165,13 +168,11 @@ def _staged_plan(stages: StagedPlan, budget: Budget, n_classes: int | None, desc
     """The plan as it is known before the data is touched: the spectrum is still assumed to be flat."""
     shares = {leaf.label or leaf.kind: leaf.kind for leaf in stages.event.leaves()}
     if stages.second_moments is not None:
-        released = {"second_moments_mu": stages.second_moments_mu}
         schedule, chosen = "preconditioned", "chosen by a twin of the privately released spectrum"
         source = "twin of a flat spectrum (before the data is touched)"
         stage = "location and scale, second moments and descent share the budget"
         basis, family = "the basis of the released second moments", "the released spectrum"
     else:
-        released = {}
         schedule, chosen = "plain", "chosen by twins of assumed spectra"
         source = "twins of assumed spectra (before the data is touched)"
         stage = "second moments of so many columns would tell less than they cost; the others share the budget"
@@ -186,14 +187,14 @@ def _staged_plan(stages: StagedPlan, budget: Budget, n_classes: int | None, desc
     return Plan(
         algorithm="full-batch",
         schedule=f"{schedule}, mean of the last half",
-        settings={
-            "steps": stages.steps,
-            "stages": list(shares),
-            "descent_mu": stages.descent_mu,
-            **released,
-            "clip_and_rate": "given" if fixed else chosen,
-            **{name: value for name, value in descent.to_json().items() if name != "steps"},
-        },
+        settings=StagedSettings(
+            steps=stages.steps,
+            stages=tuple(shares),
+            descent_mu=stages.descent_mu,
+            second_moments_mu=None if stages.second_moments is None else stages.second_moments_mu,
+            clip_and_rate="given" if fixed else chosen,
+            given=descent if descent.given else None,
+        ),
         budget=budget,
         event=stages.event,
         prediction=_prediction(_assumed_twin(stages, n_classes), n_classes, source),

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from gratis.records.checks import check_delta, check_non_negative, check_positive
 from gratis.records.errors import GratisError
 from gratis.records.neighbouring import Neighbouring
+from gratis.records.record import Record
 
 __all__ = ["Budget"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Budget(Record):
     """What may be spent: (epsilon, delta), or a Gaussian-DP parameter mu, under one neighbouring relation.
 
     Turning (epsilon, delta) into mu is accounting and lives there (`accounting.calibrate_mu`).
@@ -22,6 +23,7 @@ class Budget:
     '(epsilon=1, delta=1e-05)-DP, replace-one'
     """
 
+    sparse: ClassVar[bool] = True
     epsilon: float | None = None
     delta: float | None = None
     mu: float | None = None
@@ -44,16 +46,3 @@ class Budget:
         if self.mu is not None:
             return f"{self.mu:g}-GDP, {self.neighbouring}"
         return f"(epsilon={self.epsilon:g}, delta={self.delta:g})-DP, {self.neighbouring}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        values = {"epsilon": self.epsilon, "delta": self.delta, "mu": self.mu}
-        return {k: v for k, v in values.items() if v is not None} | {"neighbouring": str(self.neighbouring)}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Budget:
-        """Read what `to_json` wrote."""
-        unknown = set(data) - {"epsilon", "delta", "mu", "neighbouring"}
-        if unknown or "neighbouring" not in data:
-            raise GratisError("a budget has the fields mu, or epsilon and delta, and neighbouring")
-        return cls(**data)

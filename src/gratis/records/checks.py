@@ -24,7 +24,7 @@ def _as_float(name: str, value: Any) -> float:
         raise GratisError(f"{name} must be a finite number, got one too large for a float") from None
 
 
-def check_finite(name: str, value: Any) -> float:
+def check_finite(name: str, value: object) -> float:
     """Return value as a float; refuse NaN and infinities."""
     number = _as_float(name, value)
     if not math.isfinite(number):
@@ -32,7 +32,7 @@ def check_finite(name: str, value: Any) -> float:
     return number
 
 
-def check_positive(name: str, value: Any, *, allow_infinite: bool = False) -> float:
+def check_positive(name: str, value: object, *, allow_infinite: bool = False) -> float:
     """Return value as a float > 0."""
     number = _as_float(name, value)
     if not number > 0 or (math.isinf(number) and not allow_infinite):
@@ -40,7 +40,7 @@ def check_positive(name: str, value: Any, *, allow_infinite: bool = False) -> fl
     return number
 
 
-def check_non_negative(name: str, value: Any, *, allow_infinite: bool = False) -> float:
+def check_non_negative(name: str, value: object, *, allow_infinite: bool = False) -> float:
     """Return value as a float ≥ 0."""
     number = _as_float(name, value)
     if not number >= 0 or (math.isinf(number) and not allow_infinite):
@@ -48,7 +48,7 @@ def check_non_negative(name: str, value: Any, *, allow_infinite: bool = False) -
     return number
 
 
-def check_delta(value: Any, *, allow_zero: bool = False) -> float:
+def check_delta(value: object, *, allow_zero: bool = False) -> float:
     """Return δ as a float in (0, 1)."""
     number = _as_float("delta", value)
     if not (0 < number < 1 or (allow_zero and number == 0)):
@@ -56,9 +56,9 @@ def check_delta(value: Any, *, allow_zero: bool = False) -> float:
     return number
 
 
-def check_count(name: str, value: Any, *, minimum: int = 1) -> int:
+def check_count(name: str, value: object, *, minimum: int = 1) -> int:
     """Return value as an int ≥ minimum; 3.0 counts as 3, 3.5 does not."""
     number = _as_float(name, value)
     if not math.isfinite(number) or number != int(number) or number < minimum:
         raise GratisError(f"{name} must be a whole number of at least {minimum}, got {value}")
-    return int(value)
+    return int(value)  # type: ignore[call-overload]  # it was a number

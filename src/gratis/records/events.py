@@ -6,12 +6,13 @@ everything its guarantee rests on, including the neighbouring relation under whi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 from gratis.records.checks import check_count, check_non_negative, check_positive
 from gratis.records.errors import GratisError
 from gratis.records.neighbouring import Neighbouring
+from gratis.records.record import Record, read_as
 from gratis.records.sequences import MOST, Runs
 
 __all__ = [
@@ -26,10 +27,9 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Leaf:
+class _Leaf(Record):
     """What all single events share."""
 
-    kind: ClassVar[str]
     neighbouring: Neighbouring
     label: str = ""
 
@@ -37,16 +37,6 @@ class _Leaf:
         object.__setattr__(self, "neighbouring", Neighbouring.parse(self.neighbouring))
         if not isinstance(self.label, str):
             raise GratisError("an event's label must be a string")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for JSON; `event_from_json` reads it back to an equal event."""
-        data: dict[str, Any] = {"kind": self.kind}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, Runs):
-                value = value.to_json()
-            data[field.name] = str(value) if isinstance(value, Neighbouring) else value
-        return data
 
 
 _SMALLEST, _LARGEST = 1e-50, 1e50
@@ -175,7 +165,7 @@ class PoissonSubsampledGaussian(_Leaf):
 
 
 @dataclass(frozen=True, slots=True)
-class Composition:
+class Composition(Record):
     """Several events on the same data set; a later one may be chosen from what earlier ones released."""
 
     kind: ClassVar[str] = "composition"
@@ -203,36 +193,15 @@ class Composition:
         leaves = self.leaves()
         return leaves[0].neighbouring if leaves else None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return {"kind": self.kind, "events": [event.to_json() for event in self.events]}
-
 
 LeafEvent = GaussianRelease | FullBatchDescent | OnePassIteration | PoissonSubsampledGaussian
 Event = LeafEvent | Composition
 
-_KINDS: dict[str, type[LeafEvent]] = {
-    cls.kind: cls for cls in (GaussianRelease, FullBatchDescent, OnePassIteration, PoissonSubsampledGaussian)
-}
-_SEQUENCES = {"learning_rates", "noise_stds", "step_sizes", "clip_norms"}
-_MAX_DEPTH = 50
 
-
-def event_from_json(data: Any, *, _depth: int = 0) -> Event:
+def event_from_json(data: object) -> Event:
     """Read an event; an unknown kind, a missing or an extra field is an error, never skipped."""
-    if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
-        raise GratisError("an event is an object with a 'kind'")
-    if _depth > _MAX_DEPTH:
-        raise GratisError("events are nested too deeply")
-    if data["kind"] == Composition.kind:
-        if set(data) != {"kind", "events"} or not isinstance(data["events"], list):
-            raise GratisError("a composition has exactly the fields 'kind' and 'events'")
-        return Composition(tuple(event_from_json(e, _depth=_depth + 1) for e in data["events"]))
-    cls = _KINDS.get(data["kind"])
-    if cls is None:
-        raise GratisError(f"unknown event kind {data['kind']!r}")
-    names = {field.name for field in fields(cls)}
-    if set(data) - {"kind"} != names:
-        raise GratisError(f"an event of kind {cls.kind!r} must have exactly the fields {', '.join(sorted(names))}")
-    values: dict[str, Any] = {k: Runs.from_json(v) if k in _SEQUENCES else v for k, v in data.items() if k != "kind"}
-    return cls(**values)
+    try:
+        event: Event = read_as(Event, data, "an event")
+    except RecursionError:
+        raise GratisError("events are nested too deeply") from None
+    return event

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from gratis.records.checks import check_count
-from gratis.records.errors import GratisError
+from gratis.records.record import Record
 
 __all__ = ["Facts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(Record):
     """Rows, encoded columns, and the number of classes (None: a regression).
 
     >>> Facts(rows=100, columns=3).task
@@ -33,14 +32,3 @@ class Facts:
     def task(self) -> str:
         """What the classes imply."""
         return "regression" if self.classes is None else "classification"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Any) -> Facts:
-        """Read what `to_json` wrote."""
-        if not isinstance(data, dict) or set(data) != {"rows", "columns", "classes"}:
-            raise GratisError("the facts of a plan are its rows, columns and classes")
-        return cls(**data)

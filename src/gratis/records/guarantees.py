@@ -5,13 +5,14 @@ Conversions between them are accounting and live there (`accounting.epsilon_uppe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 from gratis.records.checks import check_delta, check_non_negative, check_positive
 from gratis.records.errors import GratisError
 from gratis.records.events import Event
 from gratis.records.neighbouring import Neighbouring
+from gratis.records.record import Record
 
 __all__ = [
     "ApproximateDPGuarantee",
@@ -25,20 +26,11 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Guarantee:
-    kind: ClassVar[str]
+class _Guarantee(Record):
     neighbouring: Neighbouring
 
     def _check_common(self) -> None:
         object.__setattr__(self, "neighbouring", Neighbouring.parse(self.neighbouring))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        data: dict[str, Any] = {"kind": self.kind}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            data[field.name] = value.to_json() if hasattr(value, "to_json") else value
-        return data | {"neighbouring": str(self.neighbouring)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

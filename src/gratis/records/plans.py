@@ -3,39 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from gratis.records.budget import Budget
 from gratis.records.events import Event
 from gratis.records.predictions import Prediction
+from gratis.records.record import JsonObject, Record
+from gratis.records.settings import Settings
 
 __all__ = ["Plan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Record):
     """Everything that is fixed before data is touched. `event` is what the ledger reserves."""
 
     algorithm: str
     schedule: str
-    settings: dict[str, Any] = field(hash=False)
+    settings: Settings
     budget: Budget
     event: Event
     prediction: Prediction
     reasons: tuple[str, ...] = ()
-    alternatives: tuple[dict[str, Any], ...] = field(default=(), hash=False)
+    alternatives: tuple[JsonObject, ...] = field(default=(), hash=False)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return plain data for JSON (the event goes into the certificate, not here)."""
-        return {
-            "algorithm": self.algorithm,
-            "schedule": self.schedule,
-            "settings": self.settings,
-            "budget": self.budget.to_json(),
-            "prediction": self.prediction.to_json(),
-            "reasons": list(self.reasons),
-            "alternatives": list(self.alternatives),
-        }
+        return {name: value for name, value in Record.to_json(self).items() if name != "event"}
 
     def explain(self) -> str:
         """Return the reasons in words."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from gratis.records.checks import check_finite
 from gratis.records.errors import GratisError
+from gratis.records.record import JsonObject, Record, plain, read_record
 
 __all__ = ["Estimate", "Prediction"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class Prediction(Record):
     """What theory or a twin says will happen, with the assumptions it rests on; not measured on private data.
 
     `low` and `high` are the range over the assumed family, not a confidence interval.
@@ -44,33 +45,29 @@ class Prediction:
         """(low, high)."""
         return self.low, self.high
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return {
-            "quantity": self.quantity,
-            "value": self.value,
-            "low": self.low,
-            "high": self.high,
-            "source": self.source,
-            "assumptions": list(self.assumptions),
-            **self.details,
-        }
+    def to_json(self) -> JsonObject:
+        """Return plain data for JSON, the details beside the rest."""
+        data = Record.to_json(self)  # not `super()`: a slotted dataclass is made twice, and it would see the first
+        del data["details"]
+        return data | plain(self.details)
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Prediction:
+    def from_json(cls, data: object) -> Prediction:
         """Read what `to_json` wrote; unknown keys are details.
 
         >>> made = Prediction(quantity="test_loss", value=1.0, low=0.5, high=2.0, source="twin", details={"gap": 0.1})
         >>> Prediction.from_json(made.to_json()) == made
         True
         """
-        own = {name: data[name] for name in ("quantity", "value", "low", "high", "source")}
-        details = {key: value for key, value in data.items() if key not in own and key != "assumptions"}
-        return cls(**own, assumptions=tuple(data["assumptions"]), details=details)
+        if not isinstance(data, dict):
+            raise GratisError("a prediction must be an object")
+        own = {field.name for field in fields(cls)} - {"details"}
+        details = {key: value for key, value in data.items() if key not in own}
+        return read_record(cls, {key: data[key] for key in own & set(data)} | {"details": details})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class Estimate(Record):
     """What was sampled, with its confidence: `low` is a lower bound that holds with probability `confidence`."""
 
     quantity: str
@@ -80,7 +77,3 @@ class Estimate:
     confidence: float
     samples: int
     method: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return {name: getattr(self, name) for name in self.__slots__}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,12 +38,12 @@ class Runs:
         if sum(counts) > MOST:
             raise GratisError(f"a sequence must have at most {MOST} entries")
         # One canonical form: neighbouring runs of one value are one run.
-        merged: list[list[Any]] = []
+        merged: list[tuple[float, int]] = []
         for value, count in zip(values, counts, strict=True):
             if merged and merged[-1][0] == value:
-                merged[-1][1] += count
+                merged[-1] = value, merged[-1][1] + count
             else:
-                merged.append([value, count])
+                merged.append((value, count))
         object.__setattr__(self, "values", tuple(v for v, _ in merged))
         object.__setattr__(self, "counts", tuple(c for _, c in merged))
 
@@ -79,10 +78,10 @@ class Runs:
         return [[value, count] for value, count in zip(self.values, self.counts, strict=True)]
 
     @classmethod
-    def from_json(cls, data: Any) -> Runs:
+    def from_json(cls, data: object) -> Runs:
         """Read what `to_json` wrote."""
         try:
-            pairs = [(value, count) for value, count in data]
+            pairs = [(value, count) for value, count in data]  # type: ignore[attr-defined]
         except (TypeError, ValueError):
             raise GratisError("a sequence is stored as a list of [value, count] pairs") from None
         return cls(tuple(v for v, _ in pairs), tuple(c for _, c in pairs))

@@ -1,18 +1,28 @@
-"""Settings that a user may fix; what is left out is planned."""
+"""Settings: what a user may fix (`Descent`; the rest is planned), and what a plan fixes, one tagged record a kind."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import ClassVar
 
 from gratis.records.checks import check_count, check_positive
 from gratis.records.errors import GratisError
+from gratis.records.record import JsonObject, Record
 
-__all__ = ["Descent"]
+__all__ = [
+    "AdditiveSettings",
+    "Descent",
+    "FeatureSettings",
+    "FullBatchSettings",
+    "NetworkSettings",
+    "OnePassSettings",
+    "Settings",
+    "StagedSettings",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Descent:
+class Descent(Record):
     """How full-batch private gradient descent is run: T, C, η, what is returned, how much noise, and where.
 
     steps : T.
@@ -26,6 +36,7 @@ class Descent:
     ('steps', 'clip_norm')
     """
 
+    sparse: ClassVar[bool] = True
     steps: int | None = None
     clip_norm: float | None = None
     learning_rate: float | tuple[float, ...] | None = None
@@ -43,10 +54,10 @@ class Descent:
             if isinstance(rates, (tuple, list)):
                 if len(rates) != self.steps:
                     raise GratisError("learning_rate must be one number, or one for each of the steps given with it")
-                checked: Any = tuple(check_positive("learning_rate", rate) for rate in rates)
+                every = tuple(check_positive("learning_rate", rate) for rate in rates)
+                object.__setattr__(self, "learning_rate", every)
             else:
-                checked = check_positive("learning_rate", rates)
-            object.__setattr__(self, "learning_rate", checked)
+                object.__setattr__(self, "learning_rate", check_positive("learning_rate", rates))
         if self.average not in (None, True, False):
             raise GratisError("average must be True or False")
         if self.noise not in ("exact", "paper"):
@@ -57,7 +68,7 @@ class Descent:
     @property
     def given(self) -> tuple[str, ...]:
         """The names of what is not left to the planner."""
-        return tuple(field.name for field in fields(self) if getattr(self, field.name) != field.default)
+        return tuple(one.name for one in fields(self) if getattr(self, one.name) != one.default)
 
     def refuse(self, model: str, *names: str) -> None:
         """Refuse settings that a model does not have."""
@@ -65,14 +76,88 @@ class Descent:
         if foreign:
             raise GratisError(f"{model} has no setting {' or '.join(foreign)}")
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for JSON: what is given."""
-        return {name: value for name, value in asdict(self).items() if name in self.given}
 
-    @classmethod
-    def from_json(cls, data: Any) -> Descent:
-        """Read what `to_json` wrote."""
-        if not isinstance(data, dict) or not set(data) <= {field.name for field in fields(cls)}:
-            raise GratisError("unknown settings of the descent")
-        rates = data.get("learning_rate")
-        return cls(**data | ({"learning_rate": tuple(rates)} if isinstance(rates, list) else {}))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullBatchSettings(Record):
+    """Plain descent on a linear model; `output` says which iterate is returned."""
+
+    kind: ClassVar[str] = "full-batch"
+    steps: int
+    clip_norm: float
+    learning_rate: float
+    noise_std: float
+    output: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedSettings(Record):
+    """Standardise, second moments, descend; clip norm and rate are chosen from what was released, unless given."""
+
+    kind: ClassVar[str] = "staged"
+    sparse: ClassVar[bool] = True
+    steps: int
+    stages: tuple[str, ...]
+    descent_mu: float
+    clip_and_rate: str
+    second_moments_mu: float | None = None
+    given: Descent | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnePassSettings(Record):
+    """One pass over the rows: the schedule's curve, and what it begins with."""
+
+    kind: ClassVar[str] = "one-pass"
+    rho: float
+    initial_step_size: float
+    initial_clip_norm: float
+    noise_std_total: float
+    blocks: int
+    curve: JsonObject = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureSettings(Record):
+    """Descent on fixed features. What one of the two tasks does not have is None; `mean_mu` 0 releases no mean."""
+
+    kind: ClassVar[str] = "features"
+    sparse: ClassVar[bool] = True
+    n_features: int
+    steps: int
+    clip_norm: float
+    learning_rate: float | tuple[float, ...]
+    activation: str | None = None
+    row_norm: float | None = None
+    noise_std: float | None = None
+    descent_mu: float | None = None
+    mean_mu: float | None = None
+    engine: str | None = None
+    average: bool | None = None
+    noise: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkSettings(Record):
+    """Full-batch training of a network with rates that fall to 0; `total_rate` is Σ η_t·C."""
+
+    kind: ClassVar[str] = "network"
+    widths: tuple[int, ...]
+    clip_norm: float
+    steps: int
+    total_rate: float
+    mean_rate: float
+    average: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdditiveSettings(Record):
+    """Curves of `cosines` cosines and up to `most_pairs` surfaces, from `steps` released gradients."""
+
+    kind: ClassVar[str] = "additive"
+    cosines: int
+    steps: int
+    most_pairs: int
+    stages: tuple[str, ...]
+
+
+Settings = FullBatchSettings | StagedSettings | OnePassSettings | FeatureSettings | NetworkSettings | AdditiveSettings

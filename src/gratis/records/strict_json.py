@@ -6,9 +6,10 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from gratis.records.errors import GratisError
+from gratis.records.record import Json, JsonObject
 
 __all__ = ["parse_json", "read_json"]
 
@@ -23,7 +24,7 @@ class _RefusalError(ValueError):
     """Why a text is refused, as the end of a sentence."""
 
 
-def read_json(path: str | os.PathLike[str], what: str) -> Any:
+def read_json(path: str | os.PathLike[str], what: str) -> Json:
     """Read a JSON file; `what` names it in messages, as in "the schema file".
 
     The file is refused before it is read if it is too large to be what it should be.
@@ -40,7 +41,7 @@ def read_json(path: str | os.PathLike[str], what: str) -> Any:
     return parse_json(content, name)
 
 
-def parse_json(content: str | bytes, what: str) -> Any:
+def parse_json(content: str | bytes, what: str) -> Json:
     """Parse JSON strictly.
 
     Refused, in one sentence: a key that stands twice in one object (readers differ in which they believe), NaN and
@@ -70,7 +71,7 @@ def parse_json(content: str | bytes, what: str) -> Any:
     return data
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Json]]) -> JsonObject:
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
@@ -96,11 +97,11 @@ def _constant(text: str) -> NoReturn:
     raise _RefusalError(f"{text} is not a number in JSON")
 
 
-def _check(data: Any) -> None:
+def _check(data: object) -> None:
     """Refuse deep nesting, which later recursions could not follow, and halves of characters (lone surrogates)."""
-    level: list[Any] = [data]
+    level: list[object] = [data]
     for _ in range(_DEEPEST + 1):
-        following: list[Any] = []
+        following: list[object] = []
         for value in level:
             if isinstance(value, dict):
                 following += value.keys()

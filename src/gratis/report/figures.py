@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["cost_figure", "tradeoff_figure"]
 
 _INK, _ACCENT, _SECOND, _GRID = "#3b4252", "#2a7f9e", "#c8553d", "#8a93a6"
 
 
-def _axes(title: str, x: str, y: str) -> tuple[Any, Any]:
+def _axes(title: str, x: str, y: str) -> tuple[Figure, Axes]:
     from matplotlib.figure import Figure  # no global state, no display
 
     figure = Figure(figsize=(5.6, 3.8), dpi=160, layout="constrained")
@@ -28,7 +32,7 @@ def _axes(title: str, x: str, y: str) -> tuple[Any, Any]:
     return figure, axes
 
 
-def _png(figure: Any) -> bytes:
+def _png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", facecolor="white")
     return buffer.getvalue()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from gratis.records.assumptions import ASSUMPTIONS, assumption_text
-from gratis.records.certificates import Certificate, plain
+from gratis.records.certificates import Certificate
+from gratis.records.record import plain
 from gratis.report.style import document, numbers, paragraphs, pictures, section, table, text
 
 __all__ = ["ReportContent", "render_page"]
@@ -23,9 +23,9 @@ class ReportContent:
     certificate: Certificate
     numbers: Sequence[tuple[str, str]] = ()
     reasons: Sequence[str] = ()
-    alternatives: Sequence[Mapping[str, Any]] = ()
+    alternatives: Sequence[Mapping[str, object]] = ()
     scores: Sequence[tuple[str, str, str]] = ()
-    audit: Mapping[str, Any] | None = None
+    audit: Mapping[str, object] | None = None
     figures: Sequence[tuple[str, bytes]] = field(default=(), repr=False)
 
 
@@ -58,7 +58,7 @@ def _scores(scores: Sequence[tuple[str, str, str]]) -> str:
     return table(rows)
 
 
-def _audit(audit: Mapping[str, Any]) -> str:
+def _audit(audit: Mapping[str, object]) -> str:
     kind = "bad" if audit["alarm"] else "good"
     return f"<p class={kind}><b>{text(audit['verdict'])}</b></p><p class=soft>{text(audit.get('words', ''))}</p>"
 
@@ -91,12 +91,12 @@ def _assumption(name: str) -> str:
     return f"<li>{text(assumption_text(name))}{asked}</li>"
 
 
-def _json(data: Mapping[str, Any]) -> str:
+def _json(data: Mapping[str, object]) -> str:
     shown = json.dumps(_shortened(plain(data)), indent=2, sort_keys=True)
     return f"<details><summary>Show the JSON (long sequences shortened)</summary><pre>{text(shown)}</pre></details>"
 
 
-def _shortened(value: Any) -> Any:
+def _shortened(value: object) -> object:
     if isinstance(value, dict):
         return {key: _shortened(item) for key, item in value.items()}
     if isinstance(value, list) and len(value) > 12:

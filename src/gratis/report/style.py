@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import html
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 __all__ = ["document", "numbers", "paragraphs", "pictures", "section", "table", "text"]
 
@@ -45,7 +44,7 @@ def document(title: str, parts: Iterable[str], style: str = "") -> str:
     )
 
 
-def text(value: Any) -> str:
+def text(value: object) -> str:
     """Return the value as text that is safe inside HTML."""
     return html.escape(str(value))
 
@@ -66,13 +65,13 @@ def paragraphs(items: Sequence[str]) -> str:
     return "".join(f"<p>{text(item)}</p>" for item in items)
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
+def table(rows: Sequence[Mapping[str, object]]) -> str:
     """Return rows of equal keys as a table that scrolls on its own."""
     if not rows:
         return ""
     names = list(rows[0])
 
-    def cell(value: Any) -> str:
+    def cell(value: object) -> str:
         return f"<td>{value:.4g}</td>" if isinstance(value, float) else f"<td>{text(value)}</td>"
 
     head = "".join(f"<th>{text(name.replace('_', ' '))}</th>" for name in names)

@@ -1,7 +1,7 @@
 """Rows that arrive in batches, in their stored order: arrays, memory maps, Parquet, CSV, Arrow.
 
 Memory stays bounded by one batch, whatever the size of the source. Row order is never changed: sorting or grouping
-by private values would void amplification by iteration (spec section 1).
+by private values would void amplification by iteration (docs/theory/conventions.md, statement 3).
 
 A missing or unreadable number becomes NaN, and trainers count such a row as nothing. Whoever would rather stop calls
 `validate()` first, before any budget is reserved: it reads the source once and raises; that answer is not private.

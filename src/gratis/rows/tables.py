@@ -1,4 +1,4 @@
-"""Tables in files, read in batches in their stored order: Parquet, Arrow IPC (Feather 2), CSV plain or gzipped."""
+"""Tables in files, read in batches in their stored order: Parquet (or a folder of it), Arrow IPC (Feather 2), CSV."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from gratis.records.errors import GratisError
 __all__ = [
     "ArrowTable",
     "CSVTable",
+    "ParquetFolder",
     "ParquetTable",
     "Table",
     "numbers",
@@ -74,7 +75,7 @@ class Table(ABC):
         except (GratisError, OSError):
             return True
 
-    def _stamp(self) -> tuple[int, int]:
+    def _stamp(self) -> tuple[Any, ...]:
         facts = self.path.stat()
         return facts.st_size, facts.st_mtime_ns
 
@@ -105,6 +106,30 @@ class ParquetTable(Table):
     def _read(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
         with self._open() as file:
             yield from file.iter_batches(batch_size=batch_rows, columns=list(columns))
+
+
+class ParquetFolder(Table):
+    """All Parquet files of a folder as one table, in the order of their names; they must have the same columns."""
+
+    def _open_head(self) -> None:
+        self._files = [ParquetTable(path) for path in self._paths()]
+        if not self._files:
+            raise GratisError(f"there is no .parquet file in {self.path.name!r}")
+        self.types = self._files[0].types
+        self.n_rows = sum(file.n_rows or 0 for file in self._files)
+        for file in self._files:
+            if file.types != self.types:
+                raise GratisError(f"{file.path.name!r} has other columns or types than {self._files[0].path.name!r}")
+
+    def _paths(self) -> list[Path]:
+        return sorted(path for path in self.path.iterdir() if path.name.lower().endswith(".parquet"))
+
+    def _stamp(self) -> tuple[Any, ...]:
+        return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in self._paths())
+
+    def _read(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
+        for file in self._files:
+            yield from file._read(columns, batch_rows)
 
 
 class ArrowTable(Table):
@@ -163,8 +188,10 @@ class CSVTable(Table):
 
 
 def open_table(path: str | os.PathLike[str]) -> Table:
-    """Open a file by its ending: .parquet, .arrow, .feather, .csv or .csv.gz."""
+    """Open a file by its ending (.parquet, .arrow, .feather, .csv or .csv.gz), or a folder of Parquet files."""
     name = Path(path).name.lower()
+    if Path(path).is_dir():
+        return ParquetFolder(path)
     if name.endswith((".csv", ".csv.gz")):
         return CSVTable(path)
     if name.endswith(".parquet"):
@@ -222,6 +249,6 @@ def _types(schema: Any) -> dict[str, Any]:
 
 
 def _existing(path: str | os.PathLike[str]) -> Path:
-    if not Path(path).is_file():
+    if not Path(path).exists():
         raise GratisError(f"there is no file {os.fspath(path)!r}")
     return Path(path)

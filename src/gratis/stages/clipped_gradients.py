@@ -11,11 +11,11 @@ from scipy.linalg import blas
 
 from gratis.mechanisms.clipped_gradient import TINY_SQUARE, row_norms
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.numerics.rounding import rounding_inflation
 from gratis.records.events import Composition, GaussianRelease
 from gratis.records.neighbouring import Neighbouring
 from gratis.stages.columns import Columns
-from gratis.stages.rows import Rows, in_chunks
 
 __all__ = ["GradientsPlan", "plan_gradients", "release_gradient"]
 
@@ -98,19 +98,22 @@ def release_gradient(
         Lower triangular.
     """
     assert len(basis) <= plan.width, "more features than the bound on rounding errors was made for"
-    total, root = np.zeros_like(parameters), np.asfortranarray(basis)
+    root = np.asfortranarray(basis)
+
+    def clipped(X: Array, y: Array) -> Array:
+        found = features(columns.places(X))
+        usable = columns.usable(X, y)
+        factors = residuals(found @ parameters, np.where(usable, y, 0.0))
+        # Half the work of a full product, in place; the rows are no longer needed.
+        whitened = blas.dtrmm(1.0, root, found.T, lower=1, overwrite_b=1).T
+        sizes = np.sqrt(np.einsum("ik,ik->i", factors, factors) + TINY_SQUARE)
+        lengths = sizes * (row_norms(whitened) / clip_norm)
+        counted = usable & (lengths < np.inf)
+        weights = np.where(counted, 1 / (np.maximum(lengths, 1) * clip_norm), 0.0)
+        return np.asarray(whitened.T @ np.where(counted[:, None], factors * weights[:, None], 0.0))
+
     with np.errstate(all="ignore"):
-        for X, y in in_chunks(rows):
-            found = features(columns.places(X))
-            usable = columns.usable(X, y)
-            factors = residuals(found @ parameters, np.where(usable, y, 0.0))
-            # Half the work of a full product, in place; the rows are no longer needed.
-            whitened = blas.dtrmm(1.0, root, found.T, lower=1, overwrite_b=1).T
-            sizes = np.sqrt(np.einsum("ik,ik->i", factors, factors) + TINY_SQUARE)
-            lengths = sizes * (row_norms(whitened) / clip_norm)
-            counted = usable & (lengths < np.inf)
-            weights = np.where(counted, 1 / (np.maximum(lengths, 1) * clip_norm), 0.0)
-            total += whitened.T @ np.where(counted[:, None], factors * weights[:, None], 0.0)
+        total = rows.total(clipped)
     event = plan.events[step]
     released = noise.release(total / plan.n_records, event.noise_std)
     return clip_norm * released, clip_norm * event.noise_std

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.numerics.rounding import rounding_inflation
 from gratis.records.events import GaussianRelease
 from gratis.records.neighbouring import Neighbouring
 from gratis.stages.columns import BINS, MIDDLES, Columns
-from gratis.stages.rows import Rows, in_chunks
 
 __all__ = ["HistogramPlan", "Shares", "normal_shares", "plan_column_histograms", "release_column_histograms"]
 
@@ -68,13 +68,15 @@ def release_column_histograms(rows: Rows, columns: Columns, plan: HistogramPlan,
     sizes = columns.sizes + ([plan.n_classes] if plan.n_classes else [])
     # One more place in every column for missing levels: counted nowhere, and cut off before the release.
     offsets = np.concatenate([[0], np.cumsum([size + 1 for size in sizes])])
-    total = np.zeros(offsets[-1])
-    for X, y in in_chunks(rows):
+
+    def counted(X: Array, y: Array) -> Array:
         usable = columns.usable(X, y)
         places = columns.places(X)[usable]
         if plan.n_classes:
             places = np.column_stack([places, y[usable].astype(np.int64)])
-        total += np.bincount((places + offsets[:-1]).ravel(), minlength=len(total))
+        return np.bincount((places + offsets[:-1]).ravel(), minlength=offsets[-1]).astype(np.float64)
+
+    total = rows.total(counted)
     counts = np.concatenate([total[start : start + size] for start, size in zip(offsets, sizes, strict=False)])
     std = plan.event.noise_std
     released = np.split(noise.release(counts, std), np.cumsum(sizes)[:-1])

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from gratis.mechanisms.clipped_gradient import row_norms
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.numerics.rounding import rounding_inflation
 from gratis.records.events import GaussianRelease
 from gratis.records.neighbouring import Neighbouring
 from gratis.stages.columns import Columns
-from gratis.stages.rows import Rows, in_chunks
 
 __all__ = ["MomentsPlan", "plan_feature_moments", "release_feature_moments"]
 
@@ -56,14 +56,14 @@ def release_feature_moments(
     **Guarantee**: the release is that of `plan.event`, if columns, features and clip norm are public or were released
     before. Records that are not usable add nothing.
     """
-    total: Array | None = None
-    for X, y in in_chunks(rows):
+
+    def products(X: Array, y: Array) -> Array:
         found = features(columns.places(X))
         weights = np.minimum(1.0, clip_norm / row_norms(found)) / clip_norm
         found *= np.where(columns.usable(X, y), weights, 0.0)[:, None]
-        product = found.T @ found
-        total = product if total is None else total + product
-    assert total is not None
+        return np.asarray(found.T @ found)
+
+    total = rows.total(products)
     assert len(total) <= plan.width, "more features than the bound on rounding errors was made for"
     released = noise.release(total / plan.n_records, plan.event.noise_std)
     unit = clip_norm**2

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.numerics.rounding import rounding_inflation
 from gratis.records.events import GaussianRelease
 from gratis.records.neighbouring import Neighbouring
 from gratis.records.predictions import Prediction
-from gratis.stages.rows import Rows, in_chunks
 
 __all__ = ["expected_accuracy", "expected_r_squared", "plan_score", "release_score"]
 
@@ -60,11 +60,14 @@ def release_score(
     **Guarantee**: the release is that of `event`, if `gains` (rows and targets to (m, parts)) uses released values
     only, and row by row. What is not finite counts as 0, so a record without a target adds nothing.
     """
-    total = np.zeros(len(widths))
+
+    def clipped(X: Array, y: Array) -> Array:
+        found = np.where(np.isfinite(y)[:, None], gains(X, np.where(np.isfinite(y), y, 0.0)), 0.0)
+        shares = np.clip(np.nan_to_num(found / widths, nan=0.0, posinf=1.0, neginf=0.0), 0.0, 1.0)
+        return np.asarray(shares.sum(axis=0))
+
     with np.errstate(all="ignore"):
-        for X, y in in_chunks(rows):
-            found = np.where(np.isfinite(y)[:, None], gains(X, np.where(np.isfinite(y), y, 0.0)), 0.0)
-            total += np.clip(np.nan_to_num(found / widths, nan=0.0, posinf=1.0, neginf=0.0), 0.0, 1.0).sum(axis=0)
+        total = rows.total(clipped)
     released = noise.release(total / n_records, event.noise_std)
     return ReleasedScore(released * widths, event.noise_std * widths)
 

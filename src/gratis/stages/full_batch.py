@@ -1,24 +1,27 @@
-"""Full-batch private gradient descent for generalised linear models (spec 2.2 and 4)."""
+"""Full-batch private gradient descent for generalised linear models (S0, Algorithm 1)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gratis.accounting import unit_descent_event
-from gratis.mechanisms.clipped_gradient import clipped_mean_gradient, row_norms, sanitised
+from gratis.mechanisms.clipped_gradient import clipped_gradient_sum, row_norms, sanitised
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.numerics.rounding import rounding_inflation
 from gratis.records.checks import check_positive
-from gratis.records.errors import GratisError
 from gratis.records.events import FullBatchDescent
 from gratis.records.neighbouring import Neighbouring
 
 __all__ = ["Descent", "GeneralisedLinearModel", "descend", "descend_many", "descent_event"]
+
+Array = NDArray[Any]
 
 
 class GeneralisedLinearModel(Protocol):
@@ -31,7 +34,7 @@ class GeneralisedLinearModel(Protocol):
     def targets(self, y: ArrayLike) -> NDArray[np.float64]:
         """Return targets of shape (n, 1, outputs)."""
 
-    def mean(self, scores: NDArray[Any]) -> NDArray[Any]:
+    def mean(self, scores: Array) -> Array:
         """Map scores to means; the gradient factor of a record is mean − target."""
 
 
@@ -63,8 +66,7 @@ def descent_event(
 
 
 def descend(
-    X: NDArray[np.float64],
-    y: ArrayLike,
+    rows: Rows,
     model: GeneralisedLinearModel,
     *,
     steps: int,
@@ -79,15 +81,13 @@ def descend(
 
     **Guarantee**: the whole sequence of iterates, hence the result, is `mu`-GDP under `neighbouring`, if X was
     made from the records row by row by a map that is public or was released before, and the clip norm and
-    learning rates depend on earlier releases and public facts only. Sensitivity: `clipped_mean_gradient`;
+    learning rates depend on earlier releases and public facts only. Sensitivity: `clipped_gradient_sum`;
     rows with non-finite entries contribute nothing.
 
     Parameters
     ----------
-    X : (n, D)
-        Rows.
-    y : (n,)
-        Targets as the model reads them.
+    rows : Rows
+        (X, y), targets as the model reads them.
     model : GeneralisedLinearModel
         Mean function and target encoding.
     steps : int
@@ -107,22 +107,18 @@ def descend(
 
     >>> X = np.column_stack([np.ones(4000), np.linspace(-1, 1, 4000)])
     >>> from gratis.models.linear import LinearModel
-    >>> run = descend(X, 2 * X[:, 1], LinearModel(), steps=40, clip_norm=1.0, learning_rate=1.0, mu=10.0,
+    >>> run = descend(Rows.held(X, 2 * X[:, 1]), LinearModel(), steps=40, clip_norm=1.0, learning_rate=1.0, mu=10.0,
     ...               neighbouring=Neighbouring.ZERO_OUT, noise=NoiseSource.insecure(0))
     >>> bool(np.abs(run.parameters[:, 0] - [0.0, 2.0]).max() < 0.1)
     True
     """
-    rows = np.asarray(X, dtype=np.float64)
-    if rows.ndim != 2:
-        raise GratisError("X must be a matrix of records by columns")
-    targets = model.targets(y)
-    event = descent_event(rows.shape[0], rows.shape[1], model.outputs, steps, mu=mu, neighbouring=neighbouring)
+    event = descent_event(rows.n_rows, rows.n_features, model.outputs, steps, mu=mu, neighbouring=neighbouring)
     noise_std = event.noise_stds.values[0]
     parameters = descend_many(
-        rows,
-        targets,
+        rows.mapped(lambda X, y: (X, model.targets(y))),
         model.mean,
         steps=event.steps,
+        outputs=model.outputs,
         clip_norms=np.array([check_positive("clip_norm", clip_norm)]),
         learning_rates=np.asarray(learning_rate, dtype=np.float64).reshape(-1, 1),
         add_noise=lambda gradient: noise.release(gradient, noise_std),
@@ -131,11 +127,11 @@ def descend(
 
 
 def descend_many(
-    X: NDArray[Any],
-    targets: NDArray[Any],
+    rows: Rows,
     mean: Callable[[NDArray[Any]], NDArray[Any]],
     *,
     steps: int,
+    outputs: int,
     clip_norms: NDArray[Any],
     learning_rates: NDArray[Any],
     add_noise: Callable[[NDArray[Any]], NDArray[Any]],
@@ -146,14 +142,12 @@ def descend_many(
 
     Parameters
     ----------
-    X : (n, D)
-        Rows, shared by all runs.
-    targets : (n, B or 1, k)
-        What the means are compared with.
+    rows : Rows
+        (X, targets), shared by all runs: targets (n, B or 1, k) are what the means are compared with.
     mean : callable
         Scores to means.
-    steps : int
-        T.
+    steps, outputs : int
+        T and k.
     clip_norms : (B,)
         C of every run.
     learning_rates : (T or 1, B)
@@ -161,15 +155,22 @@ def descend_many(
     add_noise : callable
         Adds the noise of one step to the mean clipped gradient, in units of the clip norm.
     """
-    X = sanitised(X)
-    norms = row_norms(X)
-    parameters = np.zeros((X.shape[1], clip_norms.size, targets.shape[2]), dtype=X.dtype)
+    prepared = rows.mapped(_with_norms)
+    size = clip_norms.size
+    parameters = np.zeros((rows.n_features, size, outputs), dtype=clip_norms.dtype)
     total = np.zeros_like(parameters)
-    rates = np.broadcast_to(learning_rates, (steps, clip_norms.size)) * clip_norms
+    rates = (np.broadcast_to(learning_rates, (steps, size)) * clip_norms).astype(clip_norms.dtype)
     kept = (steps + 1) // 2
     for step in range(steps):
-        gradient = clipped_mean_gradient(X, norms, targets, parameters, mean, clip_norms)
-        parameters = parameters - rates[step][:, None].astype(X.dtype) * add_noise(gradient)
+        gradient = prepared.total(
+            partial(clipped_gradient_sum, parameters=parameters, mean=mean, clip_norms=clip_norms)
+        )
+        parameters = parameters - rates[step][:, None] * add_noise(gradient / rows.n_rows)
         if step >= steps - kept:
             total += parameters
     return total / kept, parameters
+
+
+def _with_norms(X: NDArray[Any], targets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    clean = sanitised(X)
+    return clean, row_norms(clean), targets

@@ -97,7 +97,7 @@ def accumulate_gram(features: FeatureMap, X: Array, X_test: Array | None = None,
 def decompose(K: Array, *, relative_threshold: float | None = None) -> Spectrum:
     """Return the eigendecomposition of K, leaving out eigenvalues below the threshold times the largest.
 
-    For simulation: a release keeps every direction (`training.row_space`). The default threshold is 10·n·2⁻⁵².
+    For simulation: a release keeps every direction (`stages.row_space`). The default threshold is 10·n·2⁻⁵².
 
     >>> decompose(np.diag([1.0, 0.0, 4.0])).values
     array([1., 4.])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
 
 from gratis.accounting.network_descent import MOST_STEPS
 from gratis.mechanisms.ghost_clipping import ClippedGradientSum, Loss, cross_entropy
@@ -22,7 +23,7 @@ from gratis.stages.poisson_sampling import PoissonSampling
 
 __all__ = ["NetworkResult", "falling_rates", "train_full_batch", "train_poisson"]
 
-Optimiser = Callable[[list[Any]], Any]
+Optimiser = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 _LARGEST_RATE = 1e30  # float32 parameters cannot be moved by more than 3e38
 
 
@@ -30,7 +31,7 @@ _LARGEST_RATE = 1e30  # float32 parameters cannot be moved by more than 3e38
 class NetworkResult:
     """What private training released: the module with its new parameters, and the event that pays for them."""
 
-    module: Any
+    module: nn.Module
     event: FullBatchDescent | PoissonSubsampledGaussian
 
 
@@ -45,9 +46,9 @@ def falling_rates(mean_rate: float, steps: int) -> NDArray[np.float64]:
 
 
 def train_full_batch(
-    module: Any,
-    X: Any,
-    y: Any,
+    module: nn.Module,
+    X: Tensor,
+    y: Tensor,
     *,
     event: FullBatchDescent,
     clip_norm: float,
@@ -129,9 +130,9 @@ def train_full_batch(
 
 
 def train_poisson(
-    module: Any,
-    X: Any,
-    y: Any,
+    module: nn.Module,
+    X: Tensor,
+    y: Tensor,
     *,
     sampling: PoissonSampling,
     clip_norm: float,
@@ -181,7 +182,7 @@ def train_poisson(
 
 
 @contextmanager
-def _buffers_kept(module: Any) -> Iterator[None]:
+def _buffers_kept(module: nn.Module) -> Iterator[None]:
     """Restore all buffers, also after an exception: those that were overwritten, exchanged, added or removed.
 
     `ClippedGradientSum.check` sees only what synthetic records trigger.
@@ -269,14 +270,14 @@ def _steps(steps: int) -> int:
     return steps
 
 
-def _check_helpers(noise: Any, optimiser: Any) -> None:
+def _check_helpers(noise: object, optimiser: object) -> None:
     if not isinstance(noise, NoiseSource):
         raise GratisError(f"noise must be a NoiseSource, e.g. NoiseSource.secure(), got a {type(noise).__name__}")
     if optimiser is not None and not callable(optimiser):
         raise GratisError("optimiser must make a torch optimiser from a list of parameters, e.g. torch.optim.Adam")
 
 
-def _arrays(X: Any, y: Any) -> tuple[Any, Any]:
+def _arrays(X: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     try:
         X, y = (values if torch.is_tensor(values) else np.ascontiguousarray(values) for values in (X, y))
         ragged = False

@@ -1,4 +1,4 @@
-"""One private pass over the rows: every record is used once and only the last iterate is released (spec 2.3).
+"""One private pass over the rows: every record is used once and only the last iterate is released (S2, Algorithm 1).
 
     θ_k = θ_{k−1} − (1/b)·Σ_batch η̄·clip_{C_k}(ℓ′(xᵀθ_{k−1}, y))·x + s_k·N(0, I),   η̄ = min(η_k, 2/(L‖x‖²))
 
@@ -27,12 +27,16 @@ from gratis.stages import one_pass_kernels
 
 __all__ = ["OnePassLoss", "OnePassTrainer", "OnePasses", "Rows", "train_one_pass"]
 
+Array = NDArray[Any]
+
 _BYTES_AT_ONCE = 2**22
 _NORMALS_AT_ONCE = 2**16
 
 
 class OnePassLoss(StrEnum):
-    """Losses whose clipped steps are non-expansive under the cap. Softmax is not one of them (spec 2.3).
+    """Losses whose clipped steps are non-expansive under the cap. Softmax is not one of them.
+
+    Why: docs/theory/one-pass.md, statement 2.
 
     SQUARED: ½(xᵀθ − y)², 1-smooth. LOGISTIC: log(1 + exp(−±xᵀθ)), ¼-smooth; labels > 0 count as +1, others as −1.
     """
@@ -52,7 +56,7 @@ class Rows(Protocol):
     def n_features(self) -> int:
         """Number of columns of X."""
 
-    def batches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    def batches(self) -> Iterator[tuple[Array, Array]]:
         """Yield (X, y) batches."""
 
 
@@ -156,7 +160,7 @@ class OnePassTrainer:
             array.fill(0.0)
         return parameters
 
-    def _advance(self, X: NDArray[Any], y: NDArray[Any]) -> None:
+    def _advance(self, X: Array, y: Array) -> None:
         labels = np.ascontiguousarray(y, dtype=np.float64)
         batch = self.event.batch_size
         first = self._done // batch
@@ -180,7 +184,7 @@ class OnePassTrainer:
             self._normals = self._noise.normal(1.0, (count, self._theta.size))
             self._noisy_left -= count
 
-    def _checked(self, X: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _checked(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
         rows, labels = np.asarray(X), np.asarray(y)
         if rows.ndim != 2 or rows.shape[1] != self.n_features:
             raise GratisError(f"X must have the shape (rows, {self.n_features}), got {rows.shape}")
@@ -292,6 +296,6 @@ def _declared_rows(event: OnePassIteration, n_rows: int | None) -> int:
     return rows
 
 
-def _compact(X: NDArray[Any]) -> NDArray[Any]:
+def _compact(X: Array) -> Array:
     """Return a row-major float32 or float64 view, or a copy of these few rows."""
     return np.ascontiguousarray(X, dtype=X.dtype if X.dtype in (np.float32, np.float64) else np.float64)

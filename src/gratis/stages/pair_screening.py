@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from gratis.mechanisms.clipped_gradient import TINY_SQUARE
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.numerics.rounding import rounding_inflation
 from gratis.records.events import GaussianRelease
 from gratis.records.neighbouring import Neighbouring
 from gratis.stages.clipped_gradients import Residuals
 from gratis.stages.columns import Columns
 from gratis.stages.curve_basis import CurveBasis
-from gratis.stages.rows import Rows, in_chunks
 
 __all__ = ["ScreenedPair", "ScreeningPlan", "plan_pair_screening", "screen_pairs"]
 
@@ -96,21 +96,21 @@ def screen_pairs(
     traces = np.array([np.trace(block) for block in moments])
     clip_norm = clip_factor * math.sqrt(max(float(traces @ allowed @ traces), 1e-12))
 
-    total = np.zeros((plan.outputs, edges[-1], edges[-1]))
+    def products_of_sides(X: Array, y: Array) -> Array:
+        places, usable = columns.places(X), columns.usable(X, y)
+        factors = residuals(basis.features(places) @ parameters, np.where(usable, y, 0.0))
+        found = np.column_stack([side[places[:, j]] for j, side in enumerate(sides)])
+        squares = np.add.reduceat(np.square(found), edges[:-1], axis=1)
+        products = np.einsum("ij,ij->i", squares, squares @ allowed.T)
+        sizes = np.sqrt(np.einsum("ik,ik->i", factors, factors) + TINY_SQUARE)
+        lengths = sizes * (np.sqrt(products + TINY_SQUARE) / clip_norm)
+        counted = usable & (lengths < np.inf)
+        weights = np.where(counted, 1 / (np.maximum(lengths, 1) * clip_norm), 0.0)
+        factors = np.where(counted[:, None], factors * weights[:, None], 0.0)
+        return np.stack([found.T @ (found * factors[:, k : k + 1]) for k in range(plan.outputs)])
+
     with np.errstate(all="ignore"):
-        for X, y in in_chunks(rows):
-            places, usable = columns.places(X), columns.usable(X, y)
-            factors = residuals(basis.features(places) @ parameters, np.where(usable, y, 0.0))
-            found = np.column_stack([side[places[:, j]] for j, side in enumerate(sides)])
-            squares = np.add.reduceat(np.square(found), edges[:-1], axis=1)
-            products = np.einsum("ij,ij->i", squares, squares @ allowed.T)
-            sizes = np.sqrt(np.einsum("ik,ik->i", factors, factors) + TINY_SQUARE)
-            lengths = sizes * (np.sqrt(products + TINY_SQUARE) / clip_norm)
-            counted = usable & (lengths < np.inf)
-            weights = np.where(counted, 1 / (np.maximum(lengths, 1) * clip_norm), 0.0)
-            factors = np.where(counted[:, None], factors * weights[:, None], 0.0)
-            for k in range(plan.outputs):
-                total[k] += found.T @ (found * factors[:, k : k + 1])
+        total = rows.total(products_of_sides)
     spans = [slice(int(a), int(b)) for a, b in pairwise(edges)]
     blocks = [total[:, spans[i], spans[j]].reshape(plan.outputs, -1) for i, j in plan.candidates]
     flat = np.concatenate(blocks, axis=1) / plan.n_records

@@ -1,4 +1,4 @@
-"""Poisson subsampling: the sampler and the event it is accounted with are one object (spec 2.5)."""
+"""Poisson subsampling: the sampler and the event it is accounted with are one object."""
 
 from __future__ import annotations
 

@@ -23,9 +23,13 @@ class ReleasedLinear:
     event: Event
 
     def scores(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return predictions (n, k) in the target's units; columns are winsorised as they were in training."""
+        """Return predictions (n, k) in the target's units, inside the target's window.
+
+        Columns are winsorised as they were in training, and no prediction leaves the range that targets were given.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
-            return self.target.inverse(self.features.transform(X) @ self.parameters[:-1] + self.parameters[-1])
+            found = self.target.inverse(self.features.transform(X) @ self.parameters[:-1] + self.parameters[-1])
+            return np.clip(found, self.target.centre - self.target.window, self.target.centre + self.target.window)
 
     def original_units(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return (coefficients (d, k), intercept (k,)): inside the window they give the same as `scores`."""

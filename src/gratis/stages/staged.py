@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from gratis.mechanisms.location_scale import (
     StandardisationPlan,
@@ -20,30 +20,47 @@ from gratis.mechanisms.location_scale import (
     release_location_scale,
 )
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.mechanisms.second_moments import Preconditioner, release_second_moments, second_moment_event
 from gratis.numerics.available_memory import available_memory
 from gratis.records.checks import check_count, check_positive
 from gratis.records.errors import GratisError
 from gratis.records.events import Composition, Event, FullBatchDescent, GaussianRelease
 from gratis.records.neighbouring import Neighbouring
+from gratis.stages.evidence import kept_by_evidence, level_event, release_level
 from gratis.stages.full_batch import GeneralisedLinearModel, descend, descent_event
 from gratis.stages.released_linear import ReleasedLinear
 
 __all__ = [
     "DescentSettings",
+    "ReleasedBasis",
     "StagedFit",
     "StagedPlan",
     "check_memory",
     "fit_stages",
     "plan_stages",
+    "release_basis",
     "second_moments_pay",
 ]
 
-_TARGET_SHARE = 0.35  # of what standardisation gets
-# So few records that little beyond the mean can be learnt: find the target's mean well, and move little.
-_SCARCE, _SCARCE_SHARES, _SCARCE_TARGET_SHARE = 0.02, (0.60, 0.10, 0.30), 0.70
-_SHARES = (0.33, 0.17, 0.50)  # of μ²: standardisation, second moments, descent
-_POOLED_SHARES = (0.20, 0.18, 0.62)  # columns cannot be told apart, so less is spent on asking
+# Shares of μ². With few records the target's place must be found first of all, and its level last; with plenty the
+# descent gets most. In between they move with ln N, N = nμ/κ. Chosen on other splits of housing, stock, energy, forest,
+# concrete, red wine, airfoil and communities than those reported.
+_SCARCE, _PLENTY = 15.0, 80.0
+_SCARCE_SHARES = {"features": 0.06, "target": 0.40, "second moments": 0.04, "descent": 0.10, "level": 0.40}
+_SHARES = {"features": 0.20, "target": 0.10, "second moments": 0.16, "descent": 0.52, "level": 0.02}
+# Classes: flat around it on validation rows of six tables (docs/results/classifiers.md).
+_CLASS_SHARES = {"features": 0.22, "second moments": 0.11, "descent": 0.67}
+
+
+def _shares(records: float, *, regression: bool, without: set[str]) -> dict[str, float]:
+    """Shares of μ² at N records in units of the noise; those of a stage that is left out go to the others."""
+    plenty = min(max(math.log(records / _SCARCE) / math.log(_PLENTY / _SCARCE), 0.0), 1.0)
+    found = _CLASS_SHARES
+    if regression:
+        found = {name: (1 - plenty) * _SCARCE_SHARES[name] + plenty * share for name, share in _SHARES.items()}
+    kept = {name: share for name, share in found.items() if name not in without}
+    return {name: share / sum(kept.values()) for name, share in kept.items()}
 
 
 # Chosen on synthetic problems and validation rows of mfeat_factors (benchmarks/wide_tables.py; docs/results/wide.md):
@@ -60,6 +77,10 @@ class DescentSettings(Protocol):
     def learning_rate(self) -> float:
         """η."""
 
+    @property
+    def evidence(self) -> tuple[tuple[float, float], ...]:
+        """How much of a fit to keep, by the variance of its predictions (`stages.evidence`); empty: all."""
+
     def clip_norm(self, effective_dimension: float) -> float:
         """C."""
 
@@ -68,8 +89,8 @@ class DescentSettings(Protocol):
 class StagedPlan:
     """All releases of a staged fit, from public facts alone; `event` can be reserved before the data is opened.
 
-    `features` and `target` are None when that standardisation is public or not wanted; `second_moments` is None
-    for plain descent, in the columns themselves.
+    `features`, `target` and `level` are None when that standardisation is public or not wanted; `second_moments` is
+    None for plain descent, in the columns themselves.
     """
 
     n_records: int
@@ -82,6 +103,7 @@ class StagedPlan:
     second_moments_mu: float
     descent: FullBatchDescent
     descent_mu: float
+    level: GaussianRelease | None = None
 
     @property
     def steps(self) -> int:
@@ -103,7 +125,8 @@ class StagedPlan:
         events: list[Event] = [plan.event for plan in (self.features, self.target) if plan is not None]
         if self.second_moments is not None:
             events.append(self.second_moments)
-        return Composition((*events, self.descent))
+        events.append(self.descent)
+        return Composition((*events, self.level) if self.level is not None else tuple(events))
 
 
 def second_moments_pay(n_records: int, n_columns: int, *, mu: float, neighbouring: Neighbouring) -> bool:
@@ -157,31 +180,23 @@ def plan_stages(
     mu = check_positive("mu", mu)
     if precondition is None:
         precondition = second_moments_pay(n, columns, mu=mu, neighbouring=neighbouring)
-    scarce = regression and standardise and neighbouring.sensitivity_factor / (n * mu) > _SCARCE
-    target_share = (_SCARCE_TARGET_SHARE if scarce else _TARGET_SHARE) if regression else 0.0
-
-    def split(shares: tuple[float, float, float]) -> list[float]:
-        kept = [shares[0] * standardise, shares[1] * precondition, shares[2]]
-        # One part in 10¹² less, so that rounding cannot push the sum of squares above μ².
-        return [mu * math.sqrt(share / sum(kept)) * (1 - 1e-12) for share in kept]
-
-    def features_plan(mu_scale: float) -> StandardisationPlan | None:
-        features_mu = mu_scale * math.sqrt(1 - target_share)
-        return plan_standardisation(n, columns, mu=features_mu, neighbouring=neighbouring) if standardise else None
-
-    mus = split(_SCARCE_SHARES if scarce else _SHARES)
-    features = features_plan(mus[0])
-    if features is not None and features.pooled and not scarce:
-        mus = split(_POOLED_SHARES)
-        features = features_plan(mus[0])
-    target = None
-    if standardise and regression:
-        target_mu = mus[0] * math.sqrt(target_share)
+    without = set() if standardise else {"features", "target", "level"}
+    if not precondition:
+        without.add("second moments")
+    shares = _shares(n * mu / neighbouring.sensitivity_factor, regression=regression, without=without)
+    # One part in 10¹² less, so that rounding cannot push the sum of squares above μ².
+    mus = {name: mu * math.sqrt(share) * (1 - 1e-12) for name, share in shares.items()}
+    features = target = level = None
+    if "features" in mus:
+        features = plan_standardisation(n, columns, mu=mus["features"], neighbouring=neighbouring)
+    if "target" in mus:
         target = plan_standardisation(
-            n, 1, mu=target_mu, neighbouring=neighbouring, tail=0.002, headroom=2.0, label="target"
+            n, 1, mu=mus["target"], neighbouring=neighbouring, tail=0.002, headroom=2.0, label="target"
         )
+        level = level_event(n, mu=mus["level"], neighbouring=neighbouring)
     width = columns + 1
-    moments = second_moment_event(n, width, mu=mus[1], neighbouring=neighbouring) if precondition else None
+    moments_mu, descent_mu = mus.get("second moments", 0.0), mus["descent"]
+    moments = second_moment_event(n, width, mu=moments_mu, neighbouring=neighbouring) if precondition else None
     return StagedPlan(
         n_records=n,
         n_columns=columns,
@@ -190,9 +205,10 @@ def plan_stages(
         features=features,
         target=target,
         second_moments=moments,
-        second_moments_mu=mus[1],
-        descent=descent_event(n, width, outputs, steps, mu=mus[2], neighbouring=neighbouring),
-        descent_mu=mus[2],
+        second_moments_mu=moments_mu,
+        descent=descent_event(n, width, outputs, steps, mu=descent_mu, neighbouring=neighbouring),
+        descent_mu=descent_mu,
+        level=level,
     )
 
 
@@ -205,8 +221,7 @@ class StagedFit(ReleasedLinear):
 
 
 def fit_stages(
-    X: NDArray[np.float64],
-    y: ArrayLike,
+    rows: Rows,
     plan: StagedPlan,
     model: GeneralisedLinearModel,
     choose: Callable[[NDArray[np.float64], StagedPlan], DescentSettings],
@@ -224,8 +239,8 @@ def fit_stages(
 
     Parameters
     ----------
-    X, y : arrays
-        The private records.
+    rows : Rows
+        The private records; in memory, or read once for each release.
     plan : StagedPlan
         From `plan_stages`.
     model : GeneralisedLinearModel
@@ -239,44 +254,91 @@ def fit_stages(
     impute : bool
         Put the centre of its column where an entry of X is not finite, instead of leaving the row out.
     """
-    rows, answers = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64).reshape(-1, 1)
-    if rows.shape != (plan.n_records, plan.n_columns) or len(answers) != len(rows):
-        raise GratisError("X and y must have the rows and columns that the plan was made for")
-    if plan.features is not None:
-        features = release_location_scale(rows, plan.features, noise=noise, impute=impute)
-    if plan.target is not None:
-        target = release_location_scale(answers, plan.target, noise=noise)
-    features = replace(features or Standardiser.identity(plan.n_columns), impute=impute)
-    target = target or Standardiser.identity(1)
-    Z = np.ones((plan.n_records, plan.n_columns + 1))
-    for start in range(0, len(rows), _ROWS_AT_ONCE):  # a row's map sees that row alone, so a chunk at a time will do
-        chunk = slice(start, start + _ROWS_AT_ONCE)
-        Z[chunk, :-1] = features.transform(rows[chunk])
-    t = target.transform(answers)[:, 0]
-    # Where features are filled, a record without a target would still count as one at the centre.
-    Z[~np.isfinite(t)] = np.nan
-    if plan.second_moments is not None:
-        moved, _ = release_second_moments(Z, mu=plan.second_moments_mu, neighbouring=plan.neighbouring, noise=noise)
-    else:
-        moved = Preconditioner.identity(plan.n_columns + 1)
-    settings = choose(moved.spectrum, plan)
-    Z = moved.transform(Z)
+    basis = release_basis(rows, plan, noise=noise, features=features, target=target, impute=impute)
+    settings = choose(basis.moved.spectrum, plan)
     run = descend(
-        Z,
-        t,
+        basis.rows,
         model,
         steps=plan.steps,
-        clip_norm=settings.clip_norm(moved.effective_dimension),
+        clip_norm=settings.clip_norm(basis.moved.effective_dimension),
         learning_rate=settings.learning_rate,
         mu=plan.descent_mu,
         neighbouring=plan.neighbouring,
         noise=noise,
     )
+    moved = basis.moved
+    parameters = moved.restore(run.parameters).copy()
+    if plan.target is not None and plan.level is not None:
+        error = plan.target.centre_error
+        parameters = kept_by_evidence(parameters, moved, evidence=settings.evidence, centre_error=error)
+        ends = moved.coordinates(parameters)
+        residuals = basis.rows.mapped(lambda Z, t: (t - (Z @ ends)[:, 0],))
+        parameters[-1] += release_level(residuals, plan.level, centre_error=error, noise=noise)
     return StagedFit(
-        parameters=moved.restore(run.parameters),
-        features=features,
-        target=target,
-        spectrum=moved.spectrum,
+        parameters=parameters,
+        features=basis.features,
+        target=basis.target,
+        spectrum=basis.moved.spectrum,
         settings=settings,
         event=plan.event,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedBasis:
+    """What the stages before the descent released, and the private rows (Z, t) in those coordinates."""
+
+    features: Standardiser
+    target: Standardiser
+    moved: Preconditioner
+    rows: Rows
+
+
+def release_basis(
+    rows: Rows,
+    plan: StagedPlan,
+    *,
+    noise: NoiseSource,
+    features: Standardiser | None = None,
+    target: Standardiser | None = None,
+    impute: bool = False,
+) -> ReleasedBasis:
+    """Run the stages of `plan` before its descent: location and scale, then second moments. See `fit_stages`."""
+    if (rows.n_rows, rows.n_features) != (plan.n_records, plan.n_columns):
+        raise GratisError("X and y must have the rows and columns that the plan was made for")
+    if plan.features is not None:
+        features = release_location_scale(
+            lambda: (X for X, *_ in rows.chunks()), plan.features, noise=noise, impute=impute
+        )
+    if plan.target is not None:
+        target = release_location_scale(lambda: (y[:, None] for _, y in rows.chunks()), plan.target, noise=noise)
+    read = _Standardised(
+        replace(features or Standardiser.identity(plan.n_columns), impute=impute), target or Standardiser.identity(1)
+    )
+    standardised = rows.mapped(read, n_features=plan.n_columns + 1)
+    if plan.second_moments is not None:
+        moved, _ = release_second_moments(
+            standardised, mu=plan.second_moments_mu, neighbouring=plan.neighbouring, noise=noise
+        )
+    else:
+        moved = Preconditioner.identity(plan.n_columns + 1)
+    moved_rows = standardised.mapped(lambda Z, t: (moved.transform(Z), t))
+    return ReleasedBasis(read.features, read.target, moved, moved_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Standardised:
+    """A chunk under released or public maps, with a column of ones; NaN where a record contributes nothing."""
+
+    features: Standardiser
+    target: Standardiser
+
+    def __call__(self, X: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+        Z = np.ones((len(X), X.shape[1] + 1))
+        for start in range(0, len(X), _ROWS_AT_ONCE):  # a row's map sees that row alone: intermediates stay small
+            part = slice(start, start + _ROWS_AT_ONCE)
+            Z[part, :-1] = self.features.transform(X[part])
+        t = self.target.transform(y[:, None])[:, 0]
+        # Where features are filled, a record without a target would still count as one at the centre.
+        Z[~np.isfinite(t)] = np.nan
+        return Z, t

@@ -1,4 +1,4 @@
-"""The deterministic equivalent against scipy's solve_ivp on spec 3.2 written down once more."""
+"""The deterministic equivalent against scipy's solve_ivp on S2's (4.7) written down once more."""
 
 import math
 from itertools import pairwise

@@ -9,7 +9,7 @@ from gratis.planning.one_pass.schedules import Harmonic
 from gratis.planning.one_pass.spectra import PowerLawSpectrum
 from gratis.records.errors import GratisError
 
-# Spec 3.6; Σ = I, R(0) = ½, κ = 2.
+# docs/theory/one-pass.md, statement 10; Σ = I, R(0) = ½, κ = 2.
 TABLE = {
     (0.1, 0.5, 0.25): (0.17490, 0.20791, 0.27009, 0.36560, 0.17490, 0.17311, 0.17310),
     (0.02, 0.5, 0.25): (0.02294, 0.01648, 0.01739, 0.02480, 0.01508, 0.01416, 0.01415),

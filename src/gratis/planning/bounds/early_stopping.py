@@ -1,7 +1,7 @@
 """DP-GD on features without clipping, in closed form: each eigenmode of K is AR(1), or Ornstein–Uhlenbeck as η → 0.
 
-Spec 5.2, S0 section 4.3. Without clipping there is no guarantee: this is theory, for twins and for the regime where
-clipping is inactive.
+Without clipping there is no guarantee: this is theory, for twins and for the regime where clipping is inactive. S0,
+section 4; docs/theory/random-features.md, statement 4.
 """
 
 from __future__ import annotations

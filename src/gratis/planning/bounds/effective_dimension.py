@@ -1,4 +1,4 @@
-"""Is my problem effectively low-dimensional? One call and one picture on S4's restricted Lipschitz bound (spec 8)."""
+"""Is my problem effectively low-dimensional? One call and one picture on S4's restricted Lipschitz bound."""
 
 from __future__ import annotations
 

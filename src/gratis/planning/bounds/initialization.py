@@ -1,4 +1,6 @@
-"""How initial weights set what noisy training of a ReLU network leaks: S3's constants, corrected (spec 2.6 and 7).
+"""How initial weights set what noisy training of a ReLU network leaks: S3's constants, corrected.
+
+Formulas, and where S3 slips: docs/theory/initialization.md, statement 2.
 
 Fully connected, no biases, widths m_0 = d, …, m_L = o, layer l drawn from N(0, β_l). KL bounds are not (ε, δ)-DP.
 """

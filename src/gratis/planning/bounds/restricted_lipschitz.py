@@ -1,4 +1,6 @@
-"""What private descent pays for dimensions that gradients hardly use: S4's bound, explicit and minimised (spec 8).
+"""What private descent pays for dimensions that gradients hardly use: S4's bound, explicit and minimised.
+
+Formulas: docs/theory/gradient-spectra.md, statement 2.
 
 A loss has restricted Lipschitz coefficients G_0 ≥ G_1 ≥ … ≥ G_d = 0 if for every k some k-dimensional subspace leaves
 at most G_k of its gradients outside, wherever they are taken.
@@ -19,7 +21,6 @@ from gratis.records.neighbouring import Neighbouring
 __all__ = [
     "LipschitzCoefficients",
     "RiskBound",
-    "excess_risk_upper_bound",
     "minimised_excess_risk_upper_bound",
     "power_law_rate",
     "rank_rate",
@@ -133,40 +134,6 @@ def _tail_sums(coefficients: LipschitzCoefficients, k: NDArray[np.int64]) -> Arr
     return total
 
 
-def excess_risk_upper_bound(
-    coefficients: LipschitzCoefficients,
-    *,
-    distance: float,
-    k: int,
-    learning_rate: float,
-    regularisation: float,
-    steps: int,
-    noise_multiplier: float,
-) -> float:
-    """D²/(2ηT) + 3ηG_0²(1+kσ²) + (α/2)D² + (3/α)Σ_s s²2^s G²_{2^{s−1}k}, for ηα ≤ ½; ∞ otherwise.
-
-    Bounds E F(x̄) − F(x*) for the mean x̄ of x⁽⁰⁾ … x⁽ᵀ⁻¹⁾ (S4 prints 1 … T) of
-    x ← x − η(∇F(x) + α(x − x⁽⁰⁾) + G_0·N(0, σ²I)), F convex, ‖x⁽⁰⁾ − x*‖ ≤ D.
-
-    Reference: S4, (11).
-
-    >>> flat = LipschitzCoefficients(1.0, np.zeros(9), "rank one")
-    >>> round(excess_risk_upper_bound(flat, distance=1.0, k=1, learning_rate=0.1, regularisation=0.0, steps=100,
-    ...                               noise_multiplier=0.0), 6)
-    0.35
-    """
-    D, eta = check_positive("distance", distance), check_positive("learning_rate", learning_rate)
-    dimension = check_count("k", k)
-    if dimension > coefficients.dimension:
-        raise GratisError(f"k must be at most the dimension {coefficients.dimension}, got {dimension}")
-    tail = float(_tail_sums(coefficients, np.array([dimension]))[0])
-    if eta * regularisation > 0.5 * (1 + 1e-12) or (tail > 0 and regularisation <= 0):
-        return math.inf
-    noise = 3 * eta * coefficients.per_record**2 * (1 + dimension * noise_multiplier**2)
-    bound = D**2 / (2 * eta * check_count("steps", steps)) + noise + 0.5 * regularisation * D**2
-    return bound + (3 * tail / regularisation if tail > 0 else 0.0)
-
-
 def minimised_excess_risk_upper_bound(
     coefficients: LipschitzCoefficients,
     *,
@@ -178,7 +145,12 @@ def minimised_excess_risk_upper_bound(
     population: bool = False,
     only_k: int | None = None,
 ) -> RiskBound:
-    """Minimise the bound over (k, η, α), and over T when `steps` is left out, at σ = κ√T/(nμ) (full batch).
+    """Minimise S4's bound over (k, η, α), and over T when `steps` is left out, at σ = κ√T/(nμ) (full batch).
+
+        E F(x̄) − F(x*) ≤ D²/(2ηT) + 3ηG_0²(1+kσ²) + (α/2)D² + (3/α)Σ_s s²2^s G²_{2^{s−1}k},   ηα ≤ ½
+
+    for the mean x̄ of x⁽⁰⁾ … x⁽ᵀ⁻¹⁾ (S4, (11), prints 1 … T) of x ← x − η(∇F(x) + α(x − x⁽⁰⁾) + G_0·N(0, σ²I)),
+    F convex, ‖x⁽⁰⁾ − x*‖ ≤ D.
 
     With a = G_0²(1+kσ²) and the tail sum Σ: √6·D(√(a/T) + √Σ) where that needs ηα ≤ ½, else the least value on
     ηα = ½, 2·√((D²/(2T) + D²/4)(3a + 6Σ)). The bound falls with T; left out, T is the power of two from which on it

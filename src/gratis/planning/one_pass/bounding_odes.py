@@ -24,7 +24,7 @@ def predict_upper_bound(problem: OnePassProblem, schedule: Schedule, *, toleranc
 
     An upper bound on the deterministic equivalent, not on what a run may do.
 
-    References: one-pass paper (4.12); spec 3.2.
+    References: S2, (4.12); docs/theory/one-pass.md, statement 7.
 
     >>> from gratis.planning.one_pass.schedules import Polynomial
     >>> problem = OnePassProblem(gamma=0.1, rho=0.5, label_noise_variance=0.25)
@@ -38,7 +38,7 @@ def predict_upper_bound(problem: OnePassProblem, schedule: Schedule, *, toleranc
 def predict_lower_bound(problem: OnePassProblem, schedule: Schedule, *, tolerance: float = 1e-6) -> RiskTrajectory:
     """Solve dR/dt = −2λ_max η̄ μ_c R + γη̄² ν_c (R + ζ²/2) + private noise: never above the prediction.
 
-    References: one-pass paper (4.12); spec 3.2.
+    References: S2, (4.12); docs/theory/one-pass.md, statement 7.
 
     >>> from gratis.planning.one_pass.schedules import Polynomial
     >>> problem = OnePassProblem(gamma=0.1, rho=0.5, label_noise_variance=0.25)

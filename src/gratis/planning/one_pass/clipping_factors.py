@@ -76,7 +76,7 @@ def clipping_factors(risk: ArrayLike, clip: ArrayLike) -> tuple[NDArray[np.float
     clip:
         c ≥ 0, the clip norm divided by √d; may be infinite. Broadcast against risk.
 
-    References: spec 3.1 (Proposition 4.2 of the one-pass paper).
+    References: S2, (4.6) and Lemma B.1; docs/theory/one-pass.md, statement 6.
 
     >>> mu, nu = clipping_factors(0.5, [0.0, 1.0, np.inf])
     >>> mu.round(4).tolist(), nu.round(4).tolist()

@@ -1,4 +1,4 @@
-"""Solving the deterministic equivalent: batches on ever finer time grids, extrapolated until accurate (spec 3.2)."""
+"""Solving the deterministic equivalent: batches on ever finer time grids, extrapolated until accurate."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 def predict_one_pass(
     problem: OnePassProblem, schedule: Schedule, *, tolerance: float = 1e-6, atoms: int | None = None
 ) -> RiskTrajectory:
-    """Predict the excess risk along one private pass (deterministic equivalent, spec 3.2).
+    """Predict the excess risk along one private pass (deterministic equivalent).
 
         dD_i/dt = −2λ_i η̄ μ_c D_i + γλ_i η̄² ν_c (R + ζ²/2) + (κ²/2)γ²·(−d(η̃²c²)/dt)/ρ²,   R = (1/d) Σ λ_i D_i,
 
@@ -49,7 +49,7 @@ def predict_one_pass(
     atoms:
         Size of the quantised spectrum; by default as many as the tolerance asks for.
 
-    References: one-pass paper, Theorem 1; spec 3.2.
+    References: S2, Theorem 1 and Proposition 4.4; docs/theory/one-pass.md, statement 5.
 
     >>> from gratis.planning.one_pass.schedules import Polynomial
     >>> problem = OnePassProblem(gamma=0.1, rho=0.5, label_noise_variance=0.25)

@@ -17,7 +17,7 @@ def _private_factor(clip_level: float) -> float:
 def polynomial_rate(gamma: float, *, alpha: float, rho: float, clip_level: float = 1.0) -> float:
     """Return γL^{1/(α+1)} + max(1, c²)·γ²L^{2/(α+1)}/ρ², L = log 1/γ: the rate of η̃ = η₀(1−t)^α, well conditioned.
 
-    References: one-pass paper, Theorem 2; spec 3.4.
+    References: S2, Propositions 5.1 and 5.2 and (5.12); docs/theory/one-pass.md, statement 11.
 
     >>> round(polynomial_rate(0.01, alpha=0.0, rho=math.inf), 5)
     0.04605
@@ -33,7 +33,7 @@ def polynomial_rate(gamma: float, *, alpha: float, rho: float, clip_level: float
 def harmonic_rate(gamma: float, *, rho: float, clip_level: float = 1.0) -> float:
     """Return γ + max(1, c²)·γ²/ρ²: the rate of the harmonic schedule, well conditioned.
 
-    References: one-pass paper, Theorem 2; spec 3.4.
+    References: S2, Theorem 2; docs/theory/one-pass.md, statement 11.
 
     >>> round(harmonic_rate(0.1, rho=1.0), 12)
     0.11
@@ -45,7 +45,7 @@ def harmonic_rate(gamma: float, *, rho: float, clip_level: float = 1.0) -> float
 def minimax_rate(gamma: float, *, rho: float) -> float:
     """Return γ + γ²/ρ²: no (ρ²/2)-zCDP estimator has a smaller worst-case rate (up to constants).
 
-    References: one-pass paper, Theorem 3; spec 3.4.
+    References: S2, Theorem 3; docs/theory/one-pass.md, statement 11.
 
     >>> minimax_rate(0.1, rho=0.5) == harmonic_rate(0.1, rho=0.5)
     True
@@ -62,7 +62,7 @@ def scaling_exponent(
 
     q = 2 − β − δ', A = α + 1 (logarithms are left out at βA = 2). alpha may be infinite.
 
-    References: one-pass paper, Theorem 4; spec 3.5.
+    References: S2, Theorem 4; docs/theory/one-pass.md, statement 12.
 
     >>> [round(scaling_exponent(alpha=a), 3) for a in (0.5, 1.0, 3.0, 6.0)]
     [0.75, 0.8, 0.889, 0.933]

@@ -50,12 +50,17 @@ class RiskGradient:
                 gradient = np.empty((3, lengths.size))
                 rates, clips = np.ascontiguousarray(rate[middle]), np.ascontiguousarray(clip[middle])
                 capped = np.minimum(rates, problem.rate_cap)
-                risk = steps_gradient(lengths, capped, clips, -np.diff(mass), problem.gamma, label, table, gradient)
+                risk = steps_gradient(
+                    lengths, capped, clips, mass[:-1] - mass[1:], problem.gamma, label, table, gradient
+                )
                 total = risk + mass[-1] + floor
                 slope = (gradient[0] * rates * (rates <= problem.rate_cap)) @ rate_slope[middle]
                 slope += (gradient[1] * clips) @ clip_slope[middle]
                 # a² enters as the difference of neighbouring edges, and once more as the last noise.
-                to_product = 2.0 * mass * np.diff(gradient[2], prepend=0.0, append=1.0)
+                change = np.empty(mass.size)  # np.diff takes ten times as long for so few numbers
+                change[0], change[-1] = gradient[2, 0], 1.0 - gradient[2, -1]
+                np.subtract(gradient[2, 1:], gradient[2, :-1], out=change[1:-1])
+                to_product = 2.0 * mass * change
                 slope += to_product @ (rate_slope[edge] + clip_slope[edge])
                 values[index] += weight * np.log(total)
                 slopes[index] += weight * slope / total

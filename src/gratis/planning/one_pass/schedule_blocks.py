@@ -28,7 +28,7 @@ class _Curve(Protocol):
 class BlockSequences:
     """One entry for each block: rows in it, step size η_k = η̃/n, clip norm C_k = c√d, product a_k = η_k·C_k.
 
-    products is the floating-point product of the other two and never increases, so the least noise of spec 2.3,
+    products is the floating-point product of the other two and never increases, so the least noise of S2 (4.2),
     s_k² = κ²(a_k² − a_{k+1}²)/ρ², is well defined from exactly these numbers.
     """
 

@@ -42,7 +42,7 @@ _ALPHAS = (0.0, 0.5, 1.0, 2.0)
 
 
 class FamilyKind(StrEnum):
-    """The families of spec 3.3, from the narrowest to the widest."""
+    """The families of docs/theory/one-pass.md, statement 9, from the narrowest to the widest."""
 
     POLYNOMIAL = "poly"
     HARMONIC = "harmonic"
@@ -190,19 +190,21 @@ def _ladder(alphas: Sequence[float], top: FamilyKind = FamilyKind.FREE_CLIP) -> 
     return [Family(FamilyKind.POLYNOMIAL, a) for a in dict.fromkeys(alphas)] + [Family(kind) for kind in wider]
 
 
-def optimise_all(problem: OnePassProblem, alphas: Sequence[float] = _ALPHAS) -> dict[str, OptimisedSchedule]:
-    """Return the best schedule of every family, by label: poly:α for each α, harmonic, free, free-clip.
+def optimise_all(
+    problem: OnePassProblem, alphas: Sequence[float] = _ALPHAS, *, top: FamilyKind = FamilyKind.FREE_CLIP
+) -> dict[str, OptimisedSchedule]:
+    """Return the best schedule of every family up to `top`, by label: poly:α for each α, harmonic, free, free-clip.
 
     harmonic is never worse than poly:0 (its limit), free never worse than any of them, free-clip never worse
     than free, and none worse than doing nothing, R(0). No rate exceeds 2/γ.
 
-    References: spec 3.6.
+    References: docs/theory/one-pass.md, statement 10.
 
     >>> found = optimise_all(OnePassProblem(gamma=0.1, rho=0.5, label_noise_variance=0.25), alphas=(0.0,))
     >>> {label: round(one.excess_risk, 3) for label, one in found.items()}
     {'poly:0': 0.175, 'harmonic': 0.175, 'free': 0.173, 'free-clip': 0.173}
     """
-    return _optimise(problem, _ladder(alphas))
+    return _optimise(problem, _ladder(alphas, top))
 
 
 def optimise_schedule(problem: OnePassProblem, family: Family) -> OptimisedSchedule:

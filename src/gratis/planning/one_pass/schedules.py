@@ -1,6 +1,6 @@
 """Schedules of one pass: rate η̃(t), clip level c(t) and their product a = η̃·c, which must not increase.
 
-The noise of amplification by iteration (spec 2.3) is the drop of a², so a(t) carries all the privacy and
+The least noise of amplification by iteration (S2, (4.2)) is the drop of a², so a(t) carries all the privacy and
 η̃ = a/c only the descent. Time t = k/n is the share of rows used.
 """
 
@@ -154,7 +154,7 @@ class Harmonic(Schedule):
     def from_constants(
         cls, c1: float, c2: float, c3: float, *, gamma: float, rho: float, clip_level: float
     ) -> Harmonic:
-        """Build from the constants of the paper's Theorem 2."""
+        """Build from the constants of S2's Theorem 2."""
         check_positive("rho", rho, allow_infinite=True)
         return cls(c1, check_positive("gamma", gamma) * max(c2, c3 / rho), clip_level)
 

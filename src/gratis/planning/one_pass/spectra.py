@@ -111,7 +111,7 @@ class IsotropicSpectrum(Spectrum):
 
 @dataclass(frozen=True, slots=True)
 class PowerLawSpectrum(Spectrum):
-    """Density ∝ λ^{−β} on (0, b], b = (2−β)/(1−β), β < 1 (spec 3.5); D_i(0) ∝ λ_i^{−δ'}, β + δ' < 1.
+    """Density ∝ λ^{−β} on (0, b], b = (2−β)/(1−β), β < 1 (S2, Assumption 3); D_i(0) ∝ λ_i^{−δ'}, β + δ' < 1.
 
     >>> measure = PowerLawSpectrum(0.3).measure(24)
     >>> round(float(measure.readout.sum()), 12), round(measure.largest, 4)

@@ -1,4 +1,4 @@
-"""Predicting plain full-batch descent before any data: a twin of an assumed spectrum (spec section 4)."""
+"""Predicting plain full-batch descent before any data: a twin of an assumed spectrum."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gratis.mechanisms.rows import Rows
 from gratis.planning.twins.problems import Member, draw_coefficients, draw_label_noise, draw_rows
 from gratis.planning.twins.twin import TwinSize
 from gratis.records.checks import check_count, check_positive
@@ -104,10 +105,10 @@ def predict_full_batch(
             clip, travel = np.repeat(grid, _COPIES, axis=0).T
             std = np.float32(noise_factor * math.sqrt(count))
             runs = descend_many(
-                X.astype(np.float32),
-                targets,
+                Rows.one_chunk(X.astype(np.float32), targets),
                 lambda scores: scores,
                 steps=count,
+                outputs=1,
                 clip_norms=(clip * scale).astype(np.float32),
                 learning_rates=(travel / (clip * count)).astype(np.float32)[None],
                 add_noise=lambda g, std=std: g + std * rng.standard_normal(g.shape, dtype=np.float32),  # type: ignore[misc]

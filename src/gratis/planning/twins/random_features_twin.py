@@ -63,7 +63,7 @@ class SignTwin:
         return float(np.square(predictions - self.y_test).mean())
 
     def modes(self) -> dict[str, Any]:
-        """Return what the closed form without clipping needs (`theory.early_stopping.EarlyStopping`)."""
+        """Return what the closed form without clipping needs (`planning.bounds.early_stopping`)."""
         return {
             "n_records": len(self.y),
             "eigenvalues": self.spectrum.values,

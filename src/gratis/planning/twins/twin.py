@@ -1,8 +1,9 @@
 """Twins: synthetic data of the same shape and spectrum, trained exactly like the private data will be.
 
-Spec section 4: in the proportional regime the risk of full-batch descent depends on γ = d/n, μ/κ, T, ηT, c, the
-spectrum, the label noise, the signal and how it lies in the spectrum. A small twin that keeps these predicts
-the risk without touching data. What is unknown is spread over `Member`s, and the prediction carries them.
+In the proportional regime the risk of full-batch descent depends on γ = d/n, μ/κ, T, ηT, c, the spectrum, the label
+noise, the signal and how it lies in the spectrum (docs/theory/full-batch.md, statement 6). A small twin that keeps
+these predicts the risk without touching data. What is unknown is spread over `Member`s, and the prediction carries
+them.
 
 Wide tables descend in their own columns, and no spectrum of theirs is released: `plain_settings` spreads over assumed
 ones as well.
@@ -12,11 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gratis.mechanisms.rows import Rows
 from gratis.models.linear import LinearModel
 from gratis.models.logistic import SoftmaxModel
 from gratis.planning.twins.problems import (
@@ -26,6 +28,7 @@ from gratis.planning.twins.problems import (
     draw_rows,
     thinned,
 )
+from gratis.planning.twins.state_evolution import evolved_risks
 from gratis.records.checks import check_count, check_positive
 from gratis.records.errors import GratisError
 from gratis.records.neighbouring import Neighbouring
@@ -46,12 +49,16 @@ REGRESSION_MEMBERS = (
     Member(0.1, 0.9),
     *(Member(r, 1 - r, a) for r in (0.3, 0.6, 0.9) for a in _ALIGNMENTS),
 )
+_NOTHING = Member(0.0, 1.0)  # how far noise alone would take the settings: a fit that went no further says nothing
 # For classes the signal variance is that of the scores: from barely separable to almost separable.
 CLASSIFICATION_MEMBERS = tuple(Member(s, 0.0, 0.5) for s in (1.0, 4.0, 16.0))
 _CLIPS = (0.15, 0.3, 0.6, 1.2, 2.4)
 _TRAVELS = tuple(2.0**k for k in range(-2, 7))
 _ROW_TAIL = 0.4
 _ROWS_AT_LEAST, _MOST_DRAWS = 4000, 4
+# From here on the recursion and the mean of simulated twins agree within the spread of the latter
+# (tests/planning/twins/test_state_evolution.py).
+_RECORDS_A_DIRECTION = 10
 # Plain descent: eigenvalues k^−a, from columns without relation to a table that few directions explain; the signal lies
 # where the variance is. Travels in units of nμ/(κD), where the noise of a prediction is as large as the target.
 _DECAYS = (0.0, 1.0, 2.0)
@@ -86,6 +93,11 @@ class TwinSize:
         n_twin = max(1, min(round(n / shrunk), rows))
         return cls(kept, n_twin, check_positive("mu", mu) * n / (n_twin * shrunk))
 
+    @property
+    def needs_no_rows(self) -> bool:
+        """Whether records are so many times the directions that the error's own recursion may replace them."""
+        return self.n_records >= _RECORDS_A_DIRECTION * self.spectrum.size
+
 
 @dataclass(frozen=True, slots=True)
 class TwinChoice:
@@ -94,6 +106,9 @@ class TwinChoice:
     `clip` is c with C = c√d_eff; `travel` is τ with η = τ/(cT); `risks` holds the risk of these settings for each
     member: excess risk E(xᵀθ − xᵀθ*)² in units of the target variance, or excess cross-entropy for classes.
     `null_risks` is what predicting the mean costs. `regret` is the worst loss to the best settings of a member.
+    `evidence` pairs the variance that predictions have after these settings, where there is nothing to learn and with
+    growing signals, with the share of them that it would be best to keep: a fit's own variance then says how much of it
+    to believe (empty if it was not asked for).
     """
 
     clip: float
@@ -103,6 +118,7 @@ class TwinChoice:
     null_risks: tuple[float, ...]
     regret: float
     members: tuple[Member, ...]
+    evidence: tuple[tuple[float, float], ...] = ()
 
     def clip_norm(self, effective_dimension: float) -> float:
         """C = c√d_eff."""
@@ -156,18 +172,24 @@ def twin_settings(
     steps = check_count("steps", steps)
     classes = n_classes is not None
     members = tuple(members or (CLASSIFICATION_MEMBERS if classes else REGRESSION_MEMBERS))
-    # A class costs as much as a target, so classes get fewer rows.
-    size = TwinSize.of(np.asarray(spectrum, dtype=np.float64), n_records, mu=mu, rows=1000 if classes else 2000)
+    # A class costs as much as a target, so classes get fewer rows; a twin without rows costs nothing for them.
+    size = TwinSize.of(np.asarray(spectrum, dtype=np.float64), n_records, mu=mu, rows=1000 if classes else n_records)
     # A class costs as much as a target, so classes get a coarser grid, too.
     clips = clips or (_CLIPS[::2] if classes else _CLIPS)
     travels = travels or (_TRAVELS[1::2] if classes else _TRAVELS)
     grid = np.array([(c, t) for c in clips for t in travels])
     # One draw is a noisy judge where rows are few; several are cheap there.
-    draws = 1 if classes else int(np.clip(_ROWS_AT_LEAST // size.n_records, 1, _MOST_DRAWS))
+    draws = 1 if classes or size.needs_no_rows else int(np.clip(_ROWS_AT_LEAST // size.n_records, 1, _MOST_DRAWS))
     weights = _alignment_weights(size.spectrum)
-    judged = [_risks(size, weights, neighbouring, steps, grid, members, n_classes, rng) for _ in range(draws)]
-    risk, null = (np.mean(parts, axis=0) for parts in zip(*judged, strict=True))
-    return _least_regret(risk, null, clips, travels, steps, members)
+    asked = members if classes else (*members, _NOTHING)
+    judged = [_risks(size, weights, neighbouring, steps, grid, asked, n_classes, rng) for _ in range(draws)]
+    risk, null, energy = (np.mean(parts, axis=0) for parts in zip(*judged, strict=True))
+    count = len(members)
+    chosen = _least_regret(risk[:, :count], null[:count], clips, travels, steps, members)
+    if classes:
+        return chosen
+    setting = list(clips).index(chosen.clip) * len(travels) + list(travels).index(chosen.travel)
+    return replace(chosen, evidence=_evidence(risk[setting], null, energy[setting]))
 
 
 def plain_settings(
@@ -205,8 +227,24 @@ def plain_settings(
         shape = np.arange(1.0, min(columns, _PLAIN_COLUMNS) + 1) ** -decay
         size = TwinSize(shape * (columns / shape.sum()), n_twin, mu * n / n_twin)
         judged.append(_risks(size, np.ones(shape.size), neighbouring, steps, grid, members, n_classes, rng))
-    risk, null = (np.concatenate(parts, axis=-1) for parts in zip(*judged, strict=True))
+    risk, null, _ = (np.concatenate(parts, axis=-1) for parts in zip(*judged, strict=True))
     return _least_regret(risk, null, _PLAIN_CLIPS, travels, steps, members * len(_DECAYS))
+
+
+def _evidence(
+    risk: NDArray[np.float64], signal: NDArray[np.float64], energy: NDArray[np.float64]
+) -> tuple[tuple[float, float], ...]:
+    """Pair energies of fits with the best factors on them, one pair for each strength of the signal.
+
+    The risk of αθ is E(xᵀ(αθ − θ*))² = α²·energy − 2α·overlap + signal, so α = overlap/energy is best.
+    """
+    overlap = (energy + signal - risk) / 2
+    pairs = []
+    for strength in np.unique(signal):
+        like = signal == strength
+        among = float(energy[like].mean())
+        pairs.append((among, min(max(float(overlap[like].mean()) / max(among, 1e-300), 0.0), 1.0)))
+    return tuple(pairs)
 
 
 def _least_regret(
@@ -265,10 +303,10 @@ def _descents(
         return (apart + noise_std * drawn).reshape(gradient.shape)
 
     averaged, _ = descend_many(
-        X,
-        targets,
+        Rows.one_chunk(X, targets),
         mean,  # type: ignore[arg-type]
         steps=steps,
+        outputs=targets.shape[2],
         clip_norms=(clips * math.sqrt(effective)).astype(np.float32),
         learning_rates=(travels / (clips * steps)).astype(np.float32)[None],
         add_noise=shared,
@@ -285,8 +323,8 @@ def _risks(
     members: tuple[Member, ...],
     n_classes: int | None,
     rng: np.random.Generator,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the risks for (settings, members), and that of θ = 0, of one draw of the twin."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return risks for (settings, members), those of θ = 0, and variances of predictions, of one draw of the twin."""
     if n_classes is None:
         return _regression_risks(size, weights, neighbouring, steps, grid, members, rng)
     return _classification_risks(size, weights, neighbouring, steps, grid, members, n_classes, rng)
@@ -300,17 +338,21 @@ def _regression_risks(
     grid: NDArray[np.float64],
     members: tuple[Member, ...],
     rng: np.random.Generator,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return E(xᵀθ − xᵀθ*)² for (settings, members), and for θ = 0."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return E(xᵀθ − xᵀθ*)² for (settings, members), the same for θ = 0, and E(xᵀθ)²."""
     spectrum, count = size.spectrum, len(members)
+    if size.needs_no_rows:
+        noise_std = neighbouring.sensitivity_factor * math.sqrt(steps) / (size.n_records * size.mu)
+        return evolved_risks(spectrum, weights, size.n_records, noise_std, steps, grid, members, tail=_ROW_TAIL)
     X = draw_rows(spectrum, size.n_records, tail=_ROW_TAIL, rng=rng)
     truth = np.stack([draw_coefficients(spectrum, weights, m, rng=rng) for m in members], axis=1)
     noise = np.stack([draw_label_noise(m, size.n_records, rng=rng) for m in members], axis=1)
     targets = np.tile((X @ truth + noise).astype(np.float32), (1, len(grid)))[:, :, None]
     found = _descents(X.astype(np.float32), targets, LinearModel().mean, size, neighbouring, steps, grid, count, rng)
-    error = found[:, :, 0].astype(np.float64).reshape(spectrum.size, len(grid), count) - truth[:, None, :]
+    reached = found[:, :, 0].astype(np.float64).reshape(spectrum.size, len(grid), count)
     null = np.array([m.signal_variance for m in members])
-    return np.einsum("j,jsm->sm", spectrum, np.square(error)), null
+    risk, energy = (np.einsum("j,jsm->sm", spectrum, np.square(v)) for v in (reached - truth[:, None, :], reached))
+    return risk, null, energy
 
 
 def _classification_risks(
@@ -322,8 +364,8 @@ def _classification_risks(
     members: tuple[Member, ...],
     n_classes: int,
     rng: np.random.Generator,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the excess cross-entropy on fresh rows for (settings, members), and for θ = 0.
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return the excess cross-entropy on fresh rows for (settings, members), for θ = 0, and no energies (zeros).
 
     At most three classes are simulated: more only add directions of the same kind, at k times the cost.
     """
@@ -345,4 +387,4 @@ def _classification_risks(
     best = model.loss(scores, answers).mean(axis=0)
     # One setting at a time: the array of all scores is the largest of the twin.
     risk = np.stack([model.loss(reached[:, s], answers).mean(axis=0) for s in range(len(grid))])
-    return np.maximum(risk - best, 0.0), np.maximum(math.log(k) - best, 1e-3)
+    return np.maximum(risk - best, 0.0), np.maximum(math.log(k) - best, 1e-3), np.zeros_like(risk)

@@ -1,21 +1,37 @@
-"""What an audit of a whole estimator needs: neighbours that differ in one record, a trainer, and what to look at."""
+"""Audits of a whole estimator, a plan or a model file: by replay, or by training again and again on two neighbours."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-import gratis
+from gratis import estimators
+from gratis.accounting import verify_certificate
+from gratis.audits.replay import ReplayAudit
+from gratis.audits.trainings import replay_audit
+from gratis.estimators.fit_plan import FitPlan
+from gratis.records.certificates import Certificate
 from gratis.records.checks import check_count
 from gratis.records.errors import CertificateError, GratisError
 from gratis.records.events import Composition, OnePassIteration
 
-__all__ = ["ESTIMATORS", "EstimatorAudit", "certified_records", "estimator_audit", "model_audit"]
+__all__ = [
+    "ESTIMATORS",
+    "EstimatorAudit",
+    "audit",
+    "certified_records",
+    "estimator_audit",
+    "make_estimator",
+    "model_audit",
+    "model_settings",
+    "verified_model",
+]
 
 Array = NDArray[Any]
 
@@ -27,7 +43,7 @@ ESTIMATORS = {
     "mlp": "DPMLPClassifier",
 }
 # Small enough that thousands of trainings take a minute; the guarantee does not depend on these sizes.
-_SMALL: dict[str, dict[str, Any]] = {
+_SMALL: dict[str, dict[str, object]] = {
     "random-features-regressor": {"n_features": 200},
     "random-features-classifier": {"n_features": 200},
     "mlp": {"width": 20, "steps": 20},
@@ -85,18 +101,84 @@ def _exchange(n: int, d: int, n_classes: int | None, *, private_scales: bool) ->
     return X, y, other
 
 
-def estimator_audit(name: str, *, n: int, d: int, options: dict[str, Any]) -> EstimatorAudit:
-    """Prepare the audit of an estimator by its name; `options` go to the estimator where it has them."""
+def make_estimator(name: str, options: Mapping[str, object]) -> Any:
+    """Return an unfitted estimator by its name; options that are None are left out, foreign ones refused."""
     if name not in ESTIMATORS:
         raise GratisError(f"unknown estimator {name!r}; expected one of {', '.join(ESTIMATORS)}, or a model file")
-    cls = getattr(gratis, ESTIMATORS[name])
-    accepted = set(cls._get_param_names())
-    unknown = [key for key, value in options.items() if value is not None and key not in accepted]
+    cls = getattr(estimators, ESTIMATORS[name])
+    given = {key: value for key, value in options.items() if value is not None}
+    unknown = sorted(set(given) - set(cls._get_param_names()))
     if unknown:
         raise GratisError(f"the estimator {name!r} has no option {unknown[0]!r}: leave it out")
-    settings = _SMALL.get(name, {}) | {key: value for key, value in options.items() if value is not None}
-    classes = 2 if "classes" in accepted else None
-    return _prepared(cls, settings, n, d, classes)
+    return cls(**given)
+
+
+def verified_model(path: str | os.PathLike[str]) -> Any:
+    """Return the estimator in a model file whose certificate follows from its events."""
+    found = estimators.load_model(path).estimator
+    problems = verify_certificate(found.certificate_)
+    if problems:
+        words = "; ".join(problems)
+        raise CertificateError(f"the certificate in {os.fspath(path)!r} does not follow from its events: {words}")
+    return found
+
+
+def model_settings(found: Any) -> dict[str, object]:
+    """Return the options with which a model was trained, for another training on synthetic rows."""
+    parameters = found.get_params(deep=False)
+    settings = {key: value for key, value in parameters.items() if key not in _LEFT_OUT}
+    # Public scales do not depend on the data: the audit's rows are made on them.
+    return settings | {"preprocessing": "private" if parameters["preprocessing"] == "private" else "none"}
+
+
+def audit(
+    target: Any,
+    *,
+    rows: int | None = None,
+    columns: int | None = None,
+    classes: int | None = None,
+    pairs: int = 100,
+    seed: int = 0,
+) -> ReplayAudit:
+    """Replay a training on hostile neighbours, before the noise: `alarm` if any pair differs by more than is certified.
+
+    Parameters
+    ----------
+    target : estimator, fitted or not, a plan of `gratis.plan`, or the path of a model file
+        Its options are audited, on synthetic rows of its shape or of a smaller one.
+    rows, columns, classes : int, optional
+        Public sizes, where the target does not know them: 40 rows, 3 columns and 2 classes if left out.
+    pairs : int
+        Hostile pairs.
+    seed : int
+        Of the synthetic rows; noise comes from the operating system.
+
+    >>> import gratis
+    >>> bool(audit(gratis.DPLinearRegression(epsilon=1.0, delta=1e-5, preprocessing="none"), pairs=4).alarm)
+    False
+    """
+    if isinstance(target, (str, os.PathLike)):
+        target = verified_model(target)
+    if isinstance(target, FitPlan):
+        facts = target.facts
+        rows, columns, classes = rows or facts.rows, columns or facts.columns, classes or facts.classes
+        target = target.estimator()
+    if not hasattr(target, "_recipe") or not hasattr(target, "get_params"):
+        raise GratisError("only an estimator of Gratis, a plan or a model file can be audited")
+    if hasattr(target, "certificate_"):
+        rows = rows or max(certified_records(target.certificate_), 10)
+        classes = classes or (len(target.classes_) if hasattr(target, "classes_") else None)
+    if columns is None:
+        columns = int(getattr(target, "n_features_in_", 3))
+    task = "classification" if "classes" in target.get_params(deep=False) else "regression"
+    return replay_audit(target, rows or 40, columns, task, classes or 2, pairs=pairs, seed=seed)
+
+
+def estimator_audit(name: str, *, n: int, d: int, options: Mapping[str, object]) -> EstimatorAudit:
+    """Prepare the audit of an estimator by its name; `options` go to the estimator where it has them."""
+    made = make_estimator(name, _SMALL.get(name, {}) | {k: v for k, v in options.items() if v is not None})
+    parameters = made.get_params(deep=False)
+    return _prepared(type(made), parameters, n, d, 2 if "classes" in parameters else None)
 
 
 def model_audit(path: str, *, n: int | None) -> tuple[EstimatorAudit, Any, int]:
@@ -105,30 +187,21 @@ def model_audit(path: str, *, n: int | None) -> tuple[EstimatorAudit, Any, int]:
     Returns the audit, the model that was read, and the rows of the audit: as many as the certificate is about,
     but at most 200 unless `n` says otherwise.
     """
-    from gratis.accounting import verify_certificate
-
-    found = gratis.load_model(path).estimator
-    problems = verify_certificate(found.certificate_)
-    if problems:
-        raise CertificateError(f"the certificate in {path!r} does not follow from its events: {'; '.join(problems)}")
-    parameters = found.get_params(deep=False)
-    settings = {key: value for key, value in parameters.items() if key not in _LEFT_OUT}
-    # Public scales do not depend on the data: the audit's rows are made on them.
-    settings["preprocessing"] = "private" if parameters["preprocessing"] == "private" else "none"
+    found = verified_model(path)
     rows = n if n is not None else max(10, min(200, certified_records(found.certificate_)))
     classes = len(found.classes_) if hasattr(found, "classes_") else None
-    return _prepared(type(found), settings, rows, found.n_features_in_, classes), found, rows
+    return _prepared(type(found), model_settings(found), rows, found.n_features_in_, classes), found, rows
 
 
-def _prepared(cls: Any, settings: dict[str, Any], n: int, d: int, n_classes: int | None) -> EstimatorAudit:
+def _prepared(cls: Any, settings: Mapping[str, object], n: int, d: int, n_classes: int | None) -> EstimatorAudit:
     if n_classes is not None:
-        settings = settings | {"classes": list(range(n_classes))}
+        settings = dict(settings) | {"classes": list(range(n_classes))}
     private = settings.get("preprocessing", "private") == "private" and settings.get("features") != "scattering"
     X, y, other = _exchange(n, d, n_classes, private_scales=private)
     return EstimatorAudit(lambda: cls(**settings), X, y, other)
 
 
-def certified_records(certificate: Any) -> int:
+def certified_records(certificate: Certificate) -> int:
     """How many rows a certificate is about, as its trainings say."""
     event = certificate.event
     leaves = event.leaves() if isinstance(event, Composition) else (event,)

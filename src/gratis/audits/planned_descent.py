@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import NDArray
 
 from gratis.accounting import leaf_mu
 from gratis.audits.distinguishing import Audit, audit_trainer
+from gratis.audits.runs import Trainer
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.models.linear import LinearModel
 from gratis.records.errors import GratisError
 from gratis.records.events import Composition, FullBatchDescent
@@ -44,21 +45,15 @@ def audit_full_batch(plan: Plan, *, runs: int, delta: float = 1e-5, confidence: 
     far[0] = 1e9  # never reached, so the record stays clipped
     other = -far if relation.sensitivity_factor == 2 else np.zeros_like(far)
     noise = NoiseSource.secure()
-    settings: dict[str, Any] = {
-        "steps": event.steps,
-        "clip_norm": 1.0,
-        "learning_rate": 1.0,
-        "mu": mu,
-        "neighbouring": relation,
-        "noise": noise,
-        "average": False,
-    }
 
-    def train(y: Any) -> Any:
-        return lambda _: descend(X, y, LinearModel(), **settings).parameters
+    def trainer(y: NDArray[np.float64]) -> Trainer:
+        return lambda _: descend(
+            Rows.held(X, y), LinearModel(), steps=event.steps, clip_norm=1.0, learning_rate=1.0, mu=mu,
+            neighbouring=relation, noise=noise, average=False,
+        ).parameters  # fmt: skip
 
     direction = np.array([1.0, 0.0])
     claimed = descent_event(rows, 2, 1, event.steps, mu=mu, neighbouring=relation)
     return audit_trainer(
-        train(other), train(far), claimed, runs=runs, direction=direction, delta=delta, confidence=confidence
+        trainer(other), trainer(far), claimed, runs=runs, direction=direction, delta=delta, confidence=confidence
     )

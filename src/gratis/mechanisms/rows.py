@@ -1,0 +1,109 @@
+"""Records behind one interface, wherever they live: read in chunks that a public rule cuts, added in a fixed tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gratis.numerics.rounding import ROWS_PER_CHUNK
+from gratis.numerics.tree_sum import TreeSum
+from gratis.records.errors import GratisError
+
+__all__ = ["Rows"]
+
+Array = NDArray[Any]
+Chunks = Callable[[], Iterator[tuple[Array, ...]]]
+
+
+class Rows:
+    """Records with public sizes, read anew for every release.
+
+    A chunk is a tuple of arrays with one entry for each of its records: (X, y) as they come, or what a row-wise map
+    made of them. A record whose y is not finite contributes nothing to any release.
+
+    >>> rows = Rows.held(np.arange(10.0).reshape(5, 2), np.arange(5.0))
+    >>> rows.n_rows, rows.n_features, float(rows.mapped(lambda X, y: (X * y[:, None],)).total(np.sum))
+    (5, 2, 110.0)
+    """
+
+    def __init__(
+        self, batches: Chunks, n_rows: int, n_features: int, *, chunks: Chunks | None = None, in_memory: bool = False
+    ) -> None:
+        self.batches, self.n_rows, self.n_features, self.in_memory = batches, n_rows, n_features, in_memory
+        self.chunks = chunks or (lambda: in_chunks(self.batches()))
+
+    @classmethod
+    def held(cls, X: Array, y: Array) -> Rows:
+        """Rows of arrays: X (n, D), y (n,)."""
+        if X.ndim != 2 or y.shape != X.shape[:1]:
+            raise GratisError("X must be a matrix of records by columns, and y have one entry for each record")
+        return cls(lambda: iter(((X, y),)), *X.shape, in_memory=True)
+
+    @classmethod
+    def one_chunk(cls, X: Array, *others: Array) -> Rows:
+        """Few rows of any type, as one chunk: for synthetic data, whose rounding errors protect nobody."""
+
+        def chunks() -> Iterator[tuple[Array, ...]]:
+            return iter(((X, *others),))
+
+        return cls(chunks, *X.shape, chunks=chunks, in_memory=True)
+
+    def mapped(self, change: Callable[..., tuple[Array, ...]], *, n_features: int | None = None) -> Rows:
+        """The rows under a map that sees a chunk at a time and must treat every record by itself.
+
+        Rows in memory are mapped once and kept, others at every reading.
+        """
+        chunks: Chunks = self.chunks
+        if self.in_memory:
+            kept = [change(*chunk) for chunk in chunks()]
+            mapped: Chunks = lambda: iter(kept)  # noqa: E731
+        else:
+            mapped = lambda: (change(*chunk) for chunk in chunks())  # noqa: E731
+        width = self.n_features if n_features is None else n_features
+        return Rows(mapped, self.n_rows, width, chunks=mapped, in_memory=self.in_memory)
+
+    def total(self, contribution: Callable[..., Array]) -> Array:
+        """Σ over chunks of what `contribution` makes of each: the same bits from an array and from a file."""
+        tree = TreeSum()
+        for chunk in self.chunks():
+            tree.add(contribution(*chunk))
+        return tree.total()
+
+    def arrays(self) -> tuple[Array, ...]:
+        """All records at once, for models that need more than sums."""
+        if not self.in_memory:
+            raise GratisError("this model needs all rows in memory: it cannot be trained on a stream")
+        batches = list(self.batches())
+        return batches[0] if len(batches) == 1 else tuple(np.concatenate(parts) for parts in zip(*batches, strict=True))
+
+
+def in_chunks(batches: Iterator[tuple[Array, ...]]) -> Iterator[tuple[Array, ...]]:
+    """Yield full chunks of `ROWS_PER_CHUNK` records as float64 (the last may be shorter), whatever the batches are.
+
+    So sums have the same bits from every source, and the bound on rounding errors can count on the size.
+
+    >>> X, y = np.arange(10.0).reshape(5, 2), np.arange(5.0)
+    >>> [(a.shape, b.tolist()) for a, b in in_chunks(iter([(X[:2], y[:2]), (X[2:], y[2:])]))]
+    [((5, 2), [0.0, 1.0, 2.0, 3.0, 4.0])]
+    """
+    kept: list[tuple[Array, ...]] = []
+    size = 0
+    for batch in batches:
+        for start in range(0, len(batch[0]), ROWS_PER_CHUNK):
+            part = tuple(np.asarray(array[start : start + ROWS_PER_CHUNK], dtype=np.float64) for array in batch)
+            kept.append(part)
+            size += len(part[0])
+            if size >= ROWS_PER_CHUNK:
+                whole = _joined(kept)
+                yield tuple(array[:ROWS_PER_CHUNK] for array in whole)
+                size -= ROWS_PER_CHUNK
+                kept = [tuple(array[ROWS_PER_CHUNK:] for array in whole)] if size else []
+    if size:
+        yield _joined(kept)
+
+
+def _joined(parts: list[tuple[Array, ...]]) -> tuple[Array, ...]:
+    return parts[0] if len(parts) == 1 else tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))

@@ -1,0 +1,74 @@
+"""How far and how tightly clipped a private softmax regression descends: rules of what was released, none of scores."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gratis.records.neighbouring import Neighbouring
+
+__all__ = ["LARGEST_STEP", "ClassFlow", "class_flow", "flow_steps", "largest_factor", "mean_curvature"]
+
+LARGEST_STEP = 1.5  # second moments are at most 1 in the released basis and the softmax's curvature at most ½
+
+# Chosen on validation rows (from the training part of one split) of wine_white, nassCDS, spambase, optdigits,
+# pendigits, letter and adult at ε = 1, where the risk is flat around them (docs/results/classifiers.md), and confirmed
+# on synthetic problems (tests/recipes/test_logistic.py).
+_CLIP, _CLIPS = 0.22, (0.2, 1.5)
+_NOISE, _LONGEST = 1.3, 30_000.0
+_STEPS = (64, 256)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassFlow:
+    """`clip` is c with C = c√d_eff, `time` that of the flow, `noise` what privacy adds to a score without curvature."""
+
+    clip: float
+    time: float
+    noise: float
+
+
+def mean_curvature(prior: NDArray[np.float64]) -> float:
+    """Mean of p(1 − p) over the classes, where a model that knows only the prior starts (for two: that of either)."""
+    return float((prior * (1 - prior)).mean())
+
+
+def class_flow(
+    n_records: int, effective_dimension: float, prior: NDArray[np.float64], *, mu: float, neighbouring: Neighbouring
+) -> ClassFlow:
+    """Choose the clip and the flow time from the noise level and the released shares of the classes.
+
+    A unit of flow time at C = c√d_eff adds noise c·u to a score, u = κd_eff/(nμ). The flatter the loss (curvature h at
+    the prior) and the finer the noise, the further it pays to go: until noise of 1.3·(.2/h)^½·(.02/u)^¼ is reached in
+    a direction without curvature; directions with curvature forget most of it. The clip grows with the root of h/u:
+    clipped gradients bend the probabilities, which a calibration mends, and noise costs accuracy, which nothing does.
+
+    >>> flow = class_flow(20_000, 20.0, np.array([0.5, 0.5]), mu=0.2, neighbouring=Neighbouring.REPLACE_ONE)
+    >>> round(flow.clip, 2), round(flow.time), round(flow.noise, 2)
+    (1.1, 126, 1.38)
+    """
+    unit = neighbouring.sensitivity_factor * effective_dimension / (n_records * mu)
+    curvature = mean_curvature(prior)
+    clip = min(max(_CLIP * math.sqrt(curvature / unit), _CLIPS[0]), _CLIPS[1])
+    noise = _NOISE * math.sqrt(0.2 / curvature) * (0.02 / unit) ** 0.25
+    time = min(noise / (clip * unit), _LONGEST)
+    return ClassFlow(clip, time, time * clip * unit)
+
+
+def flow_steps(n_records: int, n_columns: int, n_classes: int, *, mu: float, neighbouring: Neighbouring) -> int:
+    """T, from public facts: with momentum T steps reach as far as T² of the flow's time, here for balanced classes."""
+    even = np.full(n_classes, 1 / n_classes)
+    time = class_flow(n_records, n_columns + 1.0, even, mu=mu, neighbouring=neighbouring).time
+    return int(min(max(math.sqrt(6 * time), _STEPS[0]), _STEPS[1]))
+
+
+def largest_factor(n_records: int, effective_dimension: float, n_classes: int) -> float:
+    """How much a calibration on the training rows may enlarge scores: less the more was fitted to each row.
+
+    >>> largest_factor(10_000, 10.0, 2), largest_factor(2000, 100.0, 10)
+    (1.6, 1.0)
+    """
+    return min(max(1.76 - 8 * effective_dimension * (n_classes - 1) / n_records, 1.0), 1.6)

@@ -1,0 +1,274 @@
+"""Softmax regression: scales → second moments → class counts → accelerated flow from the prior → calibration."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gratis.accounting import calibrate_mu, split_mu
+from gratis.mechanisms.clipped_gradient import clipped_gradient_sum, row_norms, sanitised
+from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
+from gratis.models.logistic import SoftmaxModel
+from gratis.planning.class_flow import LARGEST_STEP, class_flow, flow_steps, largest_factor
+from gratis.planning.class_forecast import class_forecast, class_prediction
+from gratis.planning.twins.twin import TwinChoice, plain_settings
+from gratis.recipes.recipe import Array, Reading
+from gratis.records.budget import Budget
+from gratis.records.errors import GratisError
+from gratis.records.events import Composition, FullBatchDescent, GaussianRelease
+from gratis.records.facts import Facts
+from gratis.records.neighbouring import Neighbouring
+from gratis.records.plans import Plan
+from gratis.records.predictions import Prediction
+from gratis.records.settings import Descent, StagedSettings
+from gratis.stages.calibration import calibrate_scores, calibration_event
+from gratis.stages.class_prior import class_counts_event, release_class_prior
+from gratis.stages.flow import follow_flow
+from gratis.stages.released_linear import ReleasedLinear
+from gratis.stages.staged import (
+    ReleasedBasis,
+    StagedPlan,
+    check_memory,
+    plan_stages,
+    release_basis,
+    second_moments_pay,
+)
+
+__all__ = ["ClassRelease", "StagedLogistic"]
+
+# Of μ²: class counts, calibration; the rest is that of the stages. Plain descent has no basis to calibrate in.
+_COUNTS, _CALIBRATION = 0.02, 0.05
+_PLAIN_STEPS = 64
+_TWIN_SEED = 20261115  # public: the twin's synthetic data is the same for everybody
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRelease:
+    """A linear classifier that was released, the released shares of its classes, and what is predicted of it."""
+
+    fit: ReleasedLinear
+    prediction: Prediction
+    prior: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """How the descent is run: from public facts, or by rules of what was released before it."""
+
+    clip_norm: float
+    time: float
+    largest_step: float
+
+
+@dataclass(frozen=True, slots=True)
+class StagedLogistic:
+    """The recipe for given facts: every release is fixed, clip norm and flow time follow from what was released.
+
+    `descent` may fix T, and clip norm with learning rate in the coordinates of the released second moments.
+    """
+
+    facts: Facts
+    budget: Budget
+    reading: Reading
+    descent: Descent = field(default_factory=Descent)
+    chosen_from_releases: bool = True
+    needs_arrays: bool = False
+
+    def __post_init__(self) -> None:
+        self.descent.refuse("a staged linear model", "average", "noise", "engine")
+        given = self.descent.clip_norm is not None, self.descent.learning_rate is not None
+        if given[0] != given[1] or isinstance(self.descent.learning_rate, tuple):
+            raise GratisError("give clip_norm and one learning_rate together, or leave both to the plan")
+        check_memory(self.stages)
+
+    @property
+    def _classes(self) -> int:
+        assert self.facts.classes is not None
+        return self.facts.classes
+
+    @property
+    def _mus(self) -> list[float]:
+        """μ of class counts, of the calibration (0 without one) and of everything else."""
+        mu = calibrate_mu(self.budget)
+        rows, columns, relation = self.facts.rows, self.facts.columns, self.budget.neighbouring
+        if second_moments_pay(rows, columns, mu=mu, neighbouring=relation):
+            return split_mu(mu, [_COUNTS, _CALIBRATION, 1 - _COUNTS - _CALIBRATION])
+        counts, rest = split_mu(mu, [_COUNTS, 1 - _COUNTS])
+        return [counts, 0.0, rest]
+
+    @property
+    def stages(self) -> StagedPlan:
+        """Scales, second moments and descent, from public facts."""
+        rows, columns, relation = self.facts.rows, self.facts.columns, self.budget.neighbouring
+        _, calibration, rest = self._mus
+
+        def planned(steps: int) -> StagedPlan:
+            return plan_stages(
+                rows, columns, mu=rest, neighbouring=relation, outputs=self._classes, regression=False,
+                standardise=self.reading.standardise, precondition=calibration > 0, steps=steps,
+            )  # fmt: skip
+
+        if self.descent.steps or not calibration:
+            return planned(self.descent.steps or _PLAIN_STEPS)
+        mu = planned(_PLAIN_STEPS).descent_mu
+        return planned(flow_steps(rows, columns, self._classes, mu=mu, neighbouring=relation))
+
+    @property
+    def _counts(self) -> GaussianRelease:
+        return class_counts_event(mu=self._mus[0], neighbouring=self.budget.neighbouring)
+
+    @property
+    def _calibration(self) -> FullBatchDescent | None:
+        if not self._mus[1]:
+            return None
+        return calibration_event(self.facts.rows, self._classes, mu=self._mus[1], neighbouring=self.budget.neighbouring)
+
+    @property
+    def plan(self) -> Plan:
+        """What is fixed before the data is touched."""
+        stages, calibration = self.stages, self._calibration
+        *before, descent = stages.event.events
+        event = Composition((*before, self._counts, descent, *([] if calibration is None else [calibration])))
+        return _plan(stages, event, self.budget, self._classes, self.descent)
+
+    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> ClassRelease:
+        """Release; the settings of the descent follow from what was released before it."""
+        stages, plan, calibration = self.stages, self.plan, self._calibration
+        basis = release_basis(rows, stages, noise=noise, features=self.reading.features, impute=self.reading.impute)
+        prior = release_class_prior(basis.rows, self._classes, self._counts, noise=noise)
+        flow = self._flow(stages, basis.moved.effective_dimension, prior)
+        slopes = _descend(basis, stages, prior, flow, noise=noise)
+        shift = np.log(prior)
+        if calibration is not None:
+            size, dimension = basis.moved.spectrum[:, None], basis.moved.effective_dimension
+            factor, more = calibrate_scores(
+                basis.rows.mapped(lambda Z, t, slopes=slopes: (sanitised(Z) @ slopes, t)), prior,
+                scale=max(math.sqrt(float((size * np.square(slopes)).sum()) / self._classes), 1e-6),
+                most=largest_factor(stages.n_records, dimension, self._classes), event=calibration, noise=noise,
+            )  # fmt: skip
+            slopes, shift = factor * slopes, shift + more
+        parameters = basis.moved.restore(slopes)
+        parameters[-1] += shift
+        fit = ReleasedLinear(
+            parameters=np.nan_to_num(parameters), features=basis.features, target=basis.target, event=plan.event
+        )
+        prediction = plan.prediction
+        if calibration is not None:
+            prediction = _forecast(basis.moved.spectrum, prior, stages, "the released spectrum and class counts")
+        return ClassRelease(fit, prediction, prior)
+
+    def _flow(self, stages: StagedPlan, dimension: float, prior: NDArray[np.float64]) -> _Flow:
+        steps, descent = stages.steps, self.descent
+        if descent.clip_norm is not None:
+            return _Flow(descent.clip_norm, float(descent.learning_rate) * steps, math.inf)  # type: ignore[arg-type]
+        if stages.second_moments is None:
+            twin = _plain_twin(
+                stages.n_columns + 1, stages.n_records, steps, stages.neighbouring, self._classes, stages.descent_mu
+            )
+            return _Flow(twin.clip_norm(dimension), twin.learning_rate * steps, math.inf)
+        found = class_flow(stages.n_records, dimension, prior, mu=stages.descent_mu, neighbouring=stages.neighbouring)
+        return _Flow(found.clip * math.sqrt(dimension), found.time, LARGEST_STEP)
+
+
+def _descend(
+    basis: ReleasedBasis, stages: StagedPlan, prior: NDArray[np.float64], flow: _Flow, *, noise: NoiseSource
+) -> NDArray[np.float64]:
+    """Follow the flow of the clipped cross-entropy from the prior; return what it adds to the scores, (D, K).
+
+    **Guarantee**: that of `stages.descent`: every step releases a mean of gradients clipped to norm C in units of C
+    (`clipped_gradient_sum`), and all else is post-processing. A ridge of 1/n on standardised slopes, scikit-learn's
+    C = 1, keeps separable classes finite; it is a function of θ alone.
+    """
+    model, n, offset = SoftmaxModel(stages.outputs), stages.n_records, np.log(prior)
+
+    def prepared(Z: Array, t: Array) -> tuple[Array, ...]:
+        clean = sanitised(Z)
+        return clean, row_norms(clean), model.targets(t)
+
+    rows = basis.rows.mapped(prepared)
+    clip, std = np.array([flow.clip_norm]), stages.descent.noise_stds.values[0]
+
+    def gradient(place: NDArray[np.float64]) -> NDArray[np.float64]:
+        clipped = partial(
+            clipped_gradient_sum, parameters=place[:, None], mean=lambda u: model.mean(u + offset), clip_norms=clip
+        )
+        exact = rows.total(clipped) / n
+        slopes = basis.moved.restore(place)
+        ridge = np.vstack([slopes[:-1], np.zeros_like(slopes[-1:])]) / n
+        if basis.moved.basis is not None:
+            ridge = basis.moved.basis @ ridge
+        return np.asarray(flow.clip_norm * noise.release(exact[:, 0], std) + ridge)
+
+    start = np.zeros((rows.n_features, stages.outputs))
+    found = follow_flow(gradient, start, time=flow.time, steps=stages.steps, largest_step=flow.largest_step)
+    return np.asarray(found - found.mean(axis=1, keepdims=True))
+
+
+@lru_cache(maxsize=128)
+def _plain_twin(
+    width: int, n_records: int, steps: int, neighbouring: Neighbouring, n_classes: int, mu: float
+) -> TwinChoice:
+    """The twins of assumed spectra, for one that is never released."""
+    return plain_settings(
+        width, n_records, mu=mu, neighbouring=neighbouring, steps=steps,
+        rng=np.random.default_rng(_TWIN_SEED), n_classes=n_classes,
+    )  # fmt: skip
+
+
+def _forecast(spectrum: NDArray[np.float64], prior: NDArray[np.float64], stages: StagedPlan, source: str) -> Prediction:
+    return class_forecast(
+        spectrum, prior, stages.n_records, mu=stages.descent_mu, neighbouring=stages.neighbouring, source=source
+    )
+
+
+def _plan(stages: StagedPlan, event: Composition, budget: Budget, n_classes: int, descent: Descent) -> Plan:
+    """Name what is fixed, and the rules by which the rest follows from what will be released."""
+    even, width = np.full(n_classes, 1 / n_classes), stages.n_columns + 1
+    if stages.second_moments is not None:
+        schedule, chosen = "preconditioned, Nesterov", "rules of the released class counts and second moments"
+        stage = "location and scale, second moments, class counts, descent and calibration share the budget"
+        basis = "the basis of the released second moments"
+        prediction = _forecast(
+            np.full(width, 0.9), even, stages, "a flat spectrum and even classes (before the data is touched)"
+        )
+        words = (
+            "Clip norm and flow time are functions of the noise level and of the released class counts; the model "
+            "starts at their log, and ends with one factor and a shift for each class that are paid for."
+        )
+    else:
+        schedule, chosen = "plain", "chosen by twins of assumed spectra"
+        stage = "second moments of so many columns would tell less than they cost; the others share the budget"
+        basis = "the columns themselves"
+        twin = _plain_twin(width, stages.n_records, stages.steps, stages.neighbouring, n_classes, stages.descent_mu)
+        prediction = class_prediction(
+            twin.risks, twin.null_risks, "twins of assumed spectra (before the data is touched)"
+        )
+        words = (
+            "Clip norm and learning rate minimise the worst regret over synthetic problems with flat and decaying "
+            "spectra; the model starts at the log of the released class counts."
+        )
+    fixed = descent.clip_norm is not None
+    return Plan(
+        algorithm="full-batch",
+        schedule=f"{schedule}, mean of the last half",
+        settings=StagedSettings(
+            steps=stages.steps,
+            stages=tuple(leaf.label or leaf.kind for leaf in event.leaves()),
+            descent_mu=stages.descent_mu,
+            second_moments_mu=None if stages.second_moments is None else stages.second_moments_mu,
+            clip_and_rate="given" if fixed else chosen,
+            given=descent if descent.given else None,
+        ),
+        budget=budget,
+        event=event,
+        prediction=prediction,
+        reasons=(
+            f"{budget.describe()}: {stage}; {stages.steps} full-batch steps in {basis}.",
+            "Clip norm and learning rate are the user's." if fixed else words,
+        ),
+    )

@@ -1,0 +1,54 @@
+"""The classes' shares among the records, as a paid release: where a classifier starts."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
+from gratis.records.checks import check_positive
+from gratis.records.events import GaussianRelease
+from gratis.records.neighbouring import Neighbouring
+
+__all__ = ["class_counts_event", "release_class_prior"]
+
+
+def class_counts_event(*, mu: float, neighbouring: Neighbouring) -> GaussianRelease:
+    """Return the event of counting the records of every class at `mu`-GDP.
+
+    A record is in one class or, without a label, in none. Zero-out: one count changes by 1. Replace-one: at most two
+    do, one up and one down, so √2. Counts are whole numbers far below 2⁵³: their sums have no rounding.
+
+    >>> event = class_counts_event(mu=0.5, neighbouring=Neighbouring.ZERO_OUT)
+    >>> event.sensitivity, event.noise_std
+    (1.0, 2.0)
+    """
+    sensitivity = 1.0 if neighbouring is Neighbouring.ZERO_OUT else math.sqrt(2.0)
+    return GaussianRelease(
+        sensitivity=sensitivity,
+        noise_std=sensitivity / check_positive("mu", mu),
+        neighbouring=neighbouring,
+        label="class counts",
+    )
+
+
+def release_class_prior(
+    rows: Rows, n_classes: int, event: GaussianRelease, *, noise: NoiseSource
+) -> NDArray[np.float64]:
+    """Release the counts of the classes 0 … K−1 and return their shares, all positive.
+
+    **Guarantee**: that of `event`, from `class_counts_event`; a label outside the classes (or NaN) counts nowhere.
+    Shares are post-processing: no count is taken to be below one record or half the noise, so that the log of a rare
+    class's share stays finite and no rarer than can be known.
+
+    >>> rows = Rows.held(np.zeros((4, 1)), np.array([0.0, 1.0, 1.0, np.nan]))
+    >>> event = class_counts_event(mu=1e6, neighbouring=Neighbouring.ZERO_OUT)
+    >>> release_class_prior(rows, 2, event, noise=NoiseSource.insecure(0)).round(3)
+    array([0.333, 0.667])
+    """
+    counts = rows.total(lambda _, y: (y[:, None] == np.arange(n_classes)).sum(axis=0).astype(np.float64))
+    released = np.maximum(noise.release(counts, event.noise_std), max(1.0, 0.5 * event.noise_std))
+    return np.asarray(released / released.sum())
