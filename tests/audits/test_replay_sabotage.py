@@ -13,8 +13,8 @@ from gratis.audits.replay import NoiseBook, compare, record, replay
 from gratis.audits.trainings import estimator_training, in_primal, subsampled_training
 from gratis.estimators import classification
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.records.events import PoissonSubsampledGaussian
-from gratis.rows.streaming import ArrayRows
 from gratis.stages.feature_descent import Engine
 from gratis.stages.poisson_sampling import PoissonSampling
 
@@ -174,13 +174,13 @@ def test_rows_of_a_pass_in_an_order_that_depends_on_one_record(monkeypatch):
     tables = pair(0.0, 0.0, record_=(-1e6, 0.0, 0.0), other_record=(1e6, 0.0, 0.0))
     assert not replayed(one_pass, tables).alarm
 
-    class Sorted(ArrayRows):
-        def batches(self):
-            for X, y in super().batches():
-                order = np.argsort(np.abs(X[:, 0] - X[:, 0].mean()))
-                yield X[order], 1e6 * y[order]
+    class Sorted(Rows):
+        @classmethod
+        def held(cls, X, y):
+            order = np.argsort(np.abs(X[:, 0] - X[:, 0].mean()))
+            return Rows.held(X[order], 1e6 * y[order])
 
-    monkeypatch.setattr("gratis.recipes.one_pass.ArrayRows", Sorted)
+    monkeypatch.setattr("gratis.estimators.private_fit.Rows", Sorted)
     assert replayed(one_pass, tables).ratio > 1 + 1e-6
 
 

@@ -10,7 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gratis import Budget, Descent, DPRandomFeaturesRegressor, Ledger, load_model, plan, read_plan, save_model
+from gratis import (
+    Budget,
+    Descent,
+    DPLinearRegression,
+    DPRandomFeaturesRegressor,
+    Ledger,
+    load_model,
+    plan,
+    read_plan,
+    save_model,
+)
 from gratis.cli.program import run
 from gratis.records.errors import GratisError
 
@@ -22,6 +32,7 @@ CASES = [
     ("linear", None, {}),
     ("linear", None, {"algorithm": "one-pass", "schedule": "poly:0.5"}),
     ("linear", None, {"preprocessing": "none", "descent": Descent(steps=8, clip_norm=1.0, learning_rate=0.5)}),
+    ("linear", None, {"algorithm": "one-pass", "descent": Descent(clip_norm=1.0, steps=2, learning_rate=(0.1, 0.05))}),
     ("logistic", 2, {}),
     ("logistic", 2, {"algorithm": "one-pass"}),
     ("random-features", None, {"n_features": 100}),
@@ -158,3 +169,30 @@ def test_an_engine_that_cannot_run_is_refused_before_the_ledger_is_asked(tmp_pat
     with pytest.raises(GratisError, match="dual engine cannot run"):
         model.fit(X, TARGETS[None])
     assert ledger.status("d").reservations == 0
+
+
+def test_one_pass_as_written() -> None:
+    """S2's Algorithm 1 with rates and clip norm of the user: θ ← θ − η·clip(g), a record a step, and its event."""
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((400, 3))
+    target = rows @ [1.0, -1.0, 0.5] + 0.1 * rng.standard_normal(400)
+    rates = (0.05, 0.02)
+    model = DPLinearRegression(
+        epsilon=1e6, delta=1e-3, algorithm="one-pass", preprocessing="none", noise_seed=0, insecure_reproducible=True,
+        descent=Descent(clip_norm=0.7, steps=2, learning_rate=rates),
+    ).fit(rows, target)  # fmt: skip
+    event = model.certificate_.event.leaves()[0]
+    assert event.batch_size == 1
+    assert event.step_sizes.array().tolist() == pytest.approx([0.05] * 200 + [0.02] * 200)
+    assert event.clip_norms.array().tolist() == pytest.approx([0.7] * 400)
+    theta = np.zeros(4)
+    for step, (row, answer) in enumerate(zip(np.column_stack([rows, np.ones(400)]), target, strict=True)):
+        gradient = (row @ theta - answer) * row
+        theta -= rates[step // 200] * gradient * min(1.0, 0.7 / np.linalg.norm(gradient))
+    np.testing.assert_allclose([*model.coef_, model.intercept_], theta, atol=2e-3)  # the noise at ε = 10⁶
+    with pytest.raises(GratisError, match="must not rise"):
+        DPLinearRegression(algorithm="one-pass", descent=Descent(clip_norm=1.0, steps=2, learning_rate=(1, 2))).plan(
+            9, 1
+        )
+    with pytest.raises(GratisError, match="together"):
+        DPLinearRegression(algorithm="one-pass", descent=Descent(clip_norm=1.0)).plan(9, 1)

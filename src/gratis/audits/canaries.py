@@ -20,11 +20,13 @@ __all__ = ["Canaries", "Law", "attacked_estimator", "canaries", "law"]
 
 Array = NDArray[np.float64]
 Coins = NDArray[np.bool_]
+Create = Callable[[], Any]
+"""Makes a fresh, unfitted estimator."""
 
 _SIGNAL = 0.5  # of a target of variance 1
 
 
-def attacked_estimator(target: str, options: Mapping[str, object]) -> Callable[[], Any]:
+def attacked_estimator(target: str, options: Mapping[str, object]) -> Create:
     """Return what makes the estimator of that name, or another one with the options of a model file."""
     if target in ESTIMATORS:
         make_estimator(target, options)  # refuses foreign options now
@@ -47,7 +49,7 @@ class Canaries:
     how much the model agrees with a record's goal at its own row.
     """
 
-    create: Callable[[], Any]
+    create: Create
     X: Array
     goals: Array
     event: Event
@@ -67,7 +69,7 @@ class Canaries:
         return np.asarray(self.goals * found)
 
 
-def canaries(create: Callable[[], Any], n: int, d: int, rng: np.random.Generator) -> Canaries:
+def canaries(create: Create, n: int, d: int, rng: np.random.Generator) -> Canaries:
     """Draw n canaries of d standard normal columns for an estimator."""
     rows, columns = check_count("n", n, minimum=8), check_count("d", d)
     made = create()
@@ -88,7 +90,7 @@ def canaries(create: Callable[[], Any], n: int, d: int, rng: np.random.Generator
 class Law:
     """A regression whose truth is known: standard normal rows, half of the target's variance linear in them."""
 
-    create: Callable[[], Any]
+    create: Create
     truth: Array
     event: Event
 
@@ -102,7 +104,7 @@ class Law:
         return np.ravel(self.create().fit(X, y).coef_)
 
 
-def law(create: Callable[[], Any], n: int, d: int, rng: np.random.Generator) -> Law:
+def law(create: Create, n: int, d: int, rng: np.random.Generator) -> Law:
     """Draw a truth for linear regressions of n records and d columns."""
     made = create()
     if not isinstance(made, DPLinearRegression):

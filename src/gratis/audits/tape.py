@@ -97,13 +97,13 @@ class RecordingNoise(NoiseSource):
         return self._answer("release", exact, std, exact.shape, lambda: self._source.release(exact, std))
 
     def _answer(
-        self, kind: str, value: Array | None, std: float, shape: tuple[int, ...], draw: Callable[[], Any]
+        self, kind: str, value: Array | None, std: float, shape: tuple[int, ...], draw: Callable[[], object]
     ) -> Array:
         output = np.asarray(draw())
         self.calls.append(Call(kind, float(std), shape, value, output.copy()))
         return output
 
-    def _roll(self, name: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def _roll(self, name: str, positional: tuple[object, ...], named: dict[str, object]) -> Any:
         output = getattr(self._source.generator, name)(*positional, **named)
         self.calls.append(
             Call(f"generator.{name}", 0.0, np.shape(output), None, np.copy(output), _words(positional, named))
@@ -128,11 +128,11 @@ class PlayingNoise(RecordingNoise):
         self._recorded = recorded
 
     def _answer(
-        self, kind: str, value: Array | None, std: float, shape: tuple[int, ...], draw: Callable[[], Any]
+        self, kind: str, value: Array | None, std: float, shape: tuple[int, ...], draw: Callable[[], object]
     ) -> Array:
         return np.asarray(self._play(Call(kind, float(std), shape, value, None)))
 
-    def _roll(self, name: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def _roll(self, name: str, positional: tuple[object, ...], named: dict[str, object]) -> Any:
         place = len(self.calls)
         shape = self._recorded[place].shape if place < len(self._recorded) else ()
         return self._play(Call(f"generator.{name}", 0.0, shape, None, None, _words(positional, named)))
@@ -153,14 +153,14 @@ class PlayingNoise(RecordingNoise):
 class _Dice:
     """Stands in for a `numpy.random.Generator`."""
 
-    def __init__(self, roll: Callable[[str, tuple[Any, ...], dict[str, Any]], Any]) -> None:
+    def __init__(self, roll: Callable[[str, tuple[object, ...], dict[str, object]], Any]) -> None:
         self._roll = roll
 
     def __getattr__(self, name: str) -> Any:
         return lambda *positional, **named: self._roll(name, positional, named)
 
 
-def _words(positional: tuple[Any, ...], named: dict[str, Any]) -> str:
+def _words(positional: tuple[object, ...], named: dict[str, object]) -> str:
     return ", ".join([*map(repr, positional), *(f"{key}={value!r}" for key, value in named.items())])
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from gratis.cli.output import JSON_OPTION, emit, messages, table
+from gratis.records.errors import GratisError
 
 __all__ = ["MODELS", "descent_options", "plan_command"]
 
@@ -46,7 +47,9 @@ def plan_command(model: str) -> Callable[..., None]:
         n_features: int | None = typer.Option(None, "--n-features", "--p", help="For random features: how many."),
         steps: int | None = typer.Option(None, help="T; planned if left out."),
         clip_norm: float | None = typer.Option(None, help="C; planned if left out."),
-        learning_rate: float | None = typer.Option(None, help="Step size; planned if left out."),
+        learning_rate: str | None = typer.Option(
+            None, help="Step size, or one for each step, separated by commas; planned if left out."
+        ),
         average: bool | None = typer.Option(None, help="Return the mean of the last half of the iterates."),
         noise: str | None = typer.Option(None, help="exact, or paper (S0's Proposition 2.2)."),
         engine: str | None = typer.Option(None, help="For random features: primal or dual."),
@@ -68,7 +71,12 @@ def plan_command(model: str) -> Callable[..., None]:
         if model == "mlp" and steps is not None:
             choices["steps"], steps = steps, None
         choices |= descent_options(
-            steps=steps, clip_norm=clip_norm, learning_rate=learning_rate, average=average, noise=noise, engine=engine
+            steps=steps,
+            clip_norm=clip_norm,
+            learning_rate=_rates(learning_rate),
+            average=average,
+            noise=noise,
+            engine=engine,
         )
         with messages(quiet=as_json).status("planning from public facts"):
             made = plan(
@@ -111,3 +119,15 @@ def _shown(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return f"{len(value)} entries" if len(value) > 6 else ", ".join(map(_shown, value))
     return str(value)
+
+
+def _rates(text: str | None) -> float | tuple[float, ...] | None:
+    if text is None:
+        return None
+    try:
+        rates = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        rates = ()
+    if not rates:
+        raise GratisError("--learning-rate must be a number, or several separated by commas")
+    return rates[0] if len(rates) == 1 else rates

@@ -82,13 +82,14 @@ def quickstart(
 
 
 def _content(model: Any, budget: Any, private: float, public: float, audit: Any) -> Any:
+    from gratis.audits.estimators import certified_records
     from gratis.cli.model_report import tradeoff_curve
     from gratis.report.figures import cost_figure, tradeoff_figure
     from gratis.report.page import ReportContent
 
     mu = model.certificate_.mu
     prediction = model.prediction_
-    rows, columns = model.plan_.event.events[-1].n_records, model.n_features_in_
+    rows, columns = certified_records(model.certificate_), model.n_features_in_
     curve = _cost_curve(rows, columns, budget)
     relative = prediction.details["relative_value"]
     return ReportContent(

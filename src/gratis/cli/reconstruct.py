@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from gratis.cli.output import JSON_OPTION, emit
 from gratis.records.errors import GratisError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
 
 __all__ = ["reconstruct"]
 
@@ -55,7 +61,7 @@ def reconstruct(
 def _attack_here(
     *, n: int, d: int, p: int | None, epsilon: float | None, side: int | None, picture: Path | None, steps: int,
     hops: int, seed: int,
-) -> tuple[dict[str, Any], str]:  # fmt: skip
+) -> tuple[dict[str, object], str]:  # fmt: skip
     """Train on synthetic points or images, then attack."""
     import numpy as np
 
@@ -103,7 +109,7 @@ def _attack_here(
 
 def _attack_file(
     path: Path, rows: Path | None, control: bool, n: int | None, picture: Path | None, steps: int, hops: int, seed: int
-) -> tuple[dict[str, Any], str]:
+) -> tuple[dict[str, object], str]:
     """Attack the released θ of a model file; everything the attack uses is in the file."""
     import numpy as np
 
@@ -138,7 +144,7 @@ def _attack_file(
         f"({p / (n * d):.2f}·nd): the points found explain {1 - found.residual:.1%} of the parameters, random points "
         f"{1 - baseline:.1%}"
     )
-    data: dict[str, Any] = {
+    data: dict[str, object] = {
         "model": str(path), "certified": spent, "n": n, "d": d, "p": p, "residual": found.residual,
         "residual_of_random_points": baseline, "gradients": found.gradients,
     }  # fmt: skip
@@ -191,7 +197,7 @@ def _random_features(path: Path) -> tuple[Any, Any, Any]:
     return estimator, features, np.column_stack(means) if means else None
 
 
-def _read_rows(path: Path, d: int) -> Any:
+def _read_rows(path: Path, d: int) -> Array:
     import numpy as np
 
     try:
@@ -203,7 +209,7 @@ def _read_rows(path: Path, d: int) -> Any:
     return rows
 
 
-def _on_the_sphere(rows: Any) -> Any:
+def _on_the_sphere(rows: Array) -> Array:
     """Scale rows to ‖x‖ = √d, where the attack searches: for ReLU the length of a point is not in its direction."""
     import numpy as np
 
@@ -233,7 +239,7 @@ def _budget_words(spent: dict[str, float]) -> str:
     return ", ".join(f"{name} {value:.3g}" for name, value in spent.items())
 
 
-def _draw(found: Any, shape: tuple[int, ...], path: Path, truth: Any = None) -> None:
+def _draw(found: Any, shape: tuple[int, ...], path: Path, truth: Array | None = None) -> None:
     """Draw reconstructions, below their originals if those are known; a pair shares the grey scale of its first."""
     import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg

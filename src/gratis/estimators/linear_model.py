@@ -51,8 +51,7 @@ class PrivateLinearModel(PrivateFit):
     def _pass(self, facts: Facts) -> OnePassLinear:
         from gratis.recipes.one_pass import OnePassLinear  # compiled kernels: half a second, for those who need them
 
-        self._descent().refuse("one pass", *self._descent().given)
-        return OnePassLinear(facts, self._budget(), self._reading(facts), str(self.schedule))
+        return OnePassLinear(facts, self._budget(), self._reading(facts), str(self.schedule), self._descent())
 
     @available_if(_is_one_pass)
     def partial_fit(self, X: ArrayLike, y: ArrayLike, n_rows: int | None = None) -> Self:

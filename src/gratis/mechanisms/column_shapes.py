@@ -22,8 +22,8 @@ Array = NDArray[np.float64]
 
 LOWEST, HIGHEST = -30, 40  # octaves of |x| told apart; smaller counts as zero, larger as the highest
 ZOOM_BINS = 24  # half octaves below twice the half-range
-_ROUNDS = 30
-_AT_ONCE = 2**18  # entries of a chunk of columns × shapes
+_ROUNDS = 10
+_AT_ONCE, _KEPT_PARTS = 2**18, 8  # entries of a part of columns × shapes, and how many parts are kept
 _USUAL = 5.0  # prior belief that matters where noise is all there is: e-fold in octaves away from 1
 _WIDEST, _USUAL_WINDOW = 10.0, 4.0  # of the scale: the window at most, and where a column is not known (recipe F)
 _RUNS = (1, 2, 3, 4)
@@ -141,9 +141,15 @@ def _denoised(counts: Array, noise_std: float, n_records: int, shapes: Shapes) -
     step = max(1, _AT_ONCE // len(lengths))
     parts = [slice(start, start + step) for start in range(0, columns, step)]
 
+    def found_in(part: slice) -> Array:
+        said = mass[part] * (counts[part] @ shapes.shares.T) - np.square(mass[part]) * lengths / 2
+        return np.asarray(said / noise_std**2)
+
+    # Wide tables are looked at in parts, anew in every round; others once.
+    known = [found_in(part) for part in parts] if len(parts) <= _KEPT_PARTS else None
+
     def evidence(part: slice) -> Array:
-        found = mass[part] * (counts[part] @ shapes.shares.T) - np.square(mass[part]) * lengths / 2
-        return np.asarray(found / noise_std**2)
+        return found_in(part) if known is None else known[part.start // step]
 
     # From what all columns together would say if they were alike: single steps of EM would take D rounds to get there.
     together = sum((evidence(part).sum(axis=0) for part in parts), np.log(shapes.usual))

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from gratis.planning.assumptions import LinearFacts
 from gratis.planning.full_batch import full_batch_candidate
+from gratis.planning.one_pass.prediction import predict_final_risks
 from gratis.planning.one_pass.schedule_optimisation import Family
+from gratis.planning.one_pass.schedules import Schedule
 from gratis.planning.one_pass_candidates import ONE_PASS_FAMILIES, OnePassCandidate, one_pass_candidates
 from gratis.planning.one_pass_event import one_pass_event
 from gratis.records.errors import GratisError
@@ -20,7 +22,7 @@ from gratis.records.predictions import Prediction
 from gratis.records.record import JsonObject, plain
 from gratis.records.settings import OnePassSettings, Settings
 
-__all__ = ["ALGORITHMS", "plan_linear"]
+__all__ = ["ALGORITHMS", "plan_given_pass", "plan_linear"]
 
 ALGORITHMS = ("auto", "one-pass", "full-batch")
 _HOPELESS = 0.01  # a plan that saves less than this share of the mean's risk is called what it is
@@ -96,6 +98,22 @@ def plan_linear(facts: LinearFacts, *, algorithm: str = "auto", schedule: str = 
         prediction=_prediction(facts, chosen),
         reasons=_reasons(facts, chosen, candidates),
         alternatives=tuple(c.row() for c in sorted(candidates, key=lambda candidate: candidate.value)),
+    )
+
+
+def plan_given_pass(facts: LinearFacts, schedule: Schedule) -> Plan:
+    """Return the plan of a pass whose rates and clip norms are the user's, with the least noise (S2, Algorithm 1)."""
+    risks = predict_final_risks(facts.problems(), [schedule])[:, 0]
+    chosen = _one_pass(facts, OnePassCandidate("given", schedule, risks))
+    return Plan(
+        algorithm=chosen.algorithm,
+        schedule=chosen.schedule,
+        settings=chosen.settings,
+        budget=facts.budget,
+        event=chosen.event,
+        prediction=_prediction(facts, chosen),
+        reasons=("Rates and clip norm are the user's; the noise is the least that they allow (S2, equation 4.2).",),
+        alternatives=(),
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +21,16 @@ from gratis.mechanisms.location_scale import (
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
 from gratis.planning.assumptions import LinearFacts
-from gratis.planning.linear import plan_linear
+from gratis.planning.linear import plan_given_pass, plan_linear
+from gratis.planning.one_pass.schedules import StepwiseSchedule
 from gratis.recipes.recipe import Reading
 from gratis.recipes.staged_linear import LinearRelease, in_original_units
 from gratis.records.budget import Budget
+from gratis.records.errors import GratisError
 from gratis.records.events import Composition, Event, OnePassIteration
 from gratis.records.facts import Facts
 from gratis.records.plans import Plan
+from gratis.records.settings import Descent
 from gratis.stages.one_pass import OnePassLoss, train_one_pass
 from gratis.stages.released_linear import ReleasedLinear
 
@@ -57,21 +62,31 @@ class OnePassLinear:
     """The recipe for given facts: scales, then one pass in the stored order of the rows.
 
     `schedule` is a family of one-pass schedules: "free" (the best that was found), "poly:ALPHA", "harmonic", …
+    `descent` may fix the pass instead, as S2's Algorithm 1 is written: a clip norm C and the learning rates η of a
+    record's step, one number, or `steps` numbers that do not rise, each for an equal part of the pass.
     """
 
     facts: Facts
     budget: Budget
     reading: Reading
     schedule: str = "free"
+    descent: Descent = field(default_factory=Descent)
     chosen_from_releases: bool = False
     needs_arrays: bool = False
+
+    def __post_init__(self) -> None:
+        self.descent.refuse("one pass", "average", "engine", "noise")
+        if self.descent.given and (self.descent.clip_norm is None or self.descent.learning_rate is None):
+            raise GratisError("one pass takes clip_norm and learning_rate together (and steps, for several rates)")
+        if self.descent.given and self.schedule != "free":
+            raise GratisError("give a schedule, or clip_norm and learning_rate, not both")
 
     @property
     def stages(self) -> OnePassStages:
         """Every release, from public facts."""
         return plan_one_pass(
             self.facts.rows, self.facts.columns, budget=self.budget, standardise=self.reading.standardise,
-            n_classes=self.facts.classes, schedule=self.schedule,
+            n_classes=self.facts.classes, schedule=self.schedule, descent=self.descent,
         )  # fmt: skip
 
     @property
@@ -90,13 +105,31 @@ class OnePassLinear:
 
 
 @lru_cache(maxsize=64)
-def _pass_plan(n_records: int, n_columns: int, budget: Budget, schedule: str) -> Plan:
+def _pass_plan(n_records: int, n_columns: int, budget: Budget, schedule: str, descent: Descent) -> Plan:
     facts = LinearFacts(n_records=n_records, n_features=n_columns, budget=budget)
+    if descent.clip_norm is not None and descent.learning_rate is not None:
+        rates = descent.learning_rate if isinstance(descent.learning_rate, tuple) else (descent.learning_rate,)
+        if any(later > before for before, later in pairwise(rates)):
+            raise GratisError(
+                "the learning rates of one pass must not rise: the noise of later steps hides earlier ones"
+            )
+        # Row k stands at k/n: half a row further, so that the last of a part still belongs to it.
+        inner = (np.rint(np.linspace(0, n_records, len(rates) + 1))[1:-1] + 0.5) / n_records
+        edges = (0.0, *inner.tolist(), 1.0)
+        clips = (descent.clip_norm / math.sqrt(n_columns),) * len(rates)
+        return plan_given_pass(facts, StepwiseSchedule(edges, tuple(rate * n_records for rate in rates), clips))
     return plan_linear(facts, algorithm="one-pass", schedule=schedule, compare=False)
 
 
 def plan_one_pass(
-    n_records: int, n_features: int, *, budget: Budget, standardise: bool, n_classes: int | None, schedule: str = "free"
+    n_records: int,
+    n_features: int,
+    *,
+    budget: Budget,
+    standardise: bool,
+    n_classes: int | None,
+    schedule: str = "free",
+    descent: Descent | None = None,
 ) -> OnePassStages:
     """Fix every release. The logistic pass borrows the schedule of a regression on ±½ labels, four times as fast.
 
@@ -117,7 +150,8 @@ def plan_one_pass(
             )
     outputs = 1 if n_classes is None or n_classes == 2 else n_classes
     each = split_mu(mu, [1 / outputs] * outputs)[0]
-    plan = _pass_plan(n_records, n_features + 1, Budget(mu=each, neighbouring=relation), schedule)
+    split = Budget(mu=each, neighbouring=relation)
+    plan = _pass_plan(n_records, n_features + 1, split, schedule, descent or Descent())
     event = plan.event
     assert isinstance(event, OnePassIteration)
     passes = (event,) * outputs

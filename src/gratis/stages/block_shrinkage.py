@@ -52,7 +52,7 @@ def spectral_moments(noisy: Array, std: float, diagonal: Array) -> tuple[Array, 
 
     Blocks of one entry say too little to be shrunk each by its own evidence, but the columns of wide tables move
     together. Symmetric noise of deviation s has eigenvalues up to 2s√p. One that stands out at w is √(w² − 4s²p) in
-    the best matrix with the same vectors (of a low-rank signal; Gavish and Donoho 2017); what the known diagonal
+    the best matrix with the same vectors (of a low-rank signal; Gavish & Donoho 2017); what the known diagonal
     leaves over is spread evenly over the directions that do not stand out.
     """
     matrix = (noisy + noisy.T) / 2
