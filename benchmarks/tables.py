@@ -5,9 +5,9 @@
 Test R², AUC (two classes) or accuracy, δ = 1e−5, ε = .3, 1, 3, both relations, mean over random 80/20 splits, for the
 additive and the linear (logistic) model as they are shipped, and for `auto`, which is one of the two by public sizes.
 Without privacy: least squares or logistic regression, and gradient boosting. AdaSSP has bounds and clipping chosen on
-the test rows; DP-EBM (`dpebm.py`, in its own environment) was told true bounds. Adds to docs/results/tables.json what
-is missing there; `--page` rewrites the tables in docs/results/tables.md. Noise seeds are fixed so that a table can be
-reproduced: never do that with data that matters.
+the test rows; DP-EBM (`dpebm.py`, in its own environment) was told true bounds. Adds to docs/results/comparison.json
+what is missing there; `--page` rewrites the tables in docs/results/tables.md. Noise seeds are fixed so that a table can
+be reproduced: never do that with data that matters.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def ours(name: str, epsilon: float, relation: str, seed: int, *, linear: bool) -
 
 
 def measure(tables: list[str], splits: int, linear_splits: int) -> None:
-    path = RESULTS / "tables.json"
+    path = RESULTS / "comparison.json"
     for name in tables:
         X, y, levels, regression = loaded(name)
         for seed in range(splits):
@@ -136,7 +136,7 @@ def chosen(row: dict[str, Any], epsilon: float, relation: str) -> str:
 
 
 def page() -> str:
-    known = json.loads((RESULTS / "tables.json").read_text())
+    known = json.loads((RESULTS / "comparison.json").read_text())
     others = json.loads((RESULTS / "dpebm.json").read_text())
     lines = []
     for relation in RELATIONS:
