@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -99,6 +99,13 @@ class ReleasedAdditive:
         table = self.basis.pair_table(index)
         cov = self.covariances[1 + self.basis.columns.n_columns + index]
         return _deviations(table.reshape(-1, table.shape[2]), cov).reshape(*table.shape[:2], -1)
+
+    def shrunk(self, share: float) -> ReleasedAdditive:
+        """The model with this share of all its terms: nearer to the released mean. Post-processing."""
+        return replace(
+            self, coefficients=share * self.coefficients, covariances=tuple(share**2 * c for c in self.covariances),
+            explained=(share**2 * self.explained[0], self.explained[1], self.explained[2]),
+        )  # fmt: skip
 
     def projected(self, directions: Mapping[int, int]) -> ReleasedAdditive:
         """The model with monotone curves: +1 increasing, −1 decreasing. Post-processing."""

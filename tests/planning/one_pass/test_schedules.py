@@ -13,7 +13,7 @@ positive = st.floats(1e-3, 1e3)
 def schedules(draw):
     kind = draw(st.sampled_from(["poly", "harmonic", "free", "free-clip", "stepwise"]))
     if kind == "poly":
-        return Polynomial(draw(st.floats(0, 5)), draw(st.floats(0, 100)), draw(positive))
+        return Polynomial(draw(st.floats(0, 5)), draw(st.just(0.0) | positive), draw(positive))
     if kind == "harmonic":
         return Harmonic(draw(positive), draw(positive), draw(positive))
     count = draw(st.integers(2, 8))
