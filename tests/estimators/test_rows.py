@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
@@ -58,7 +59,9 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
             pa.parquet.write_table(table.slice(start, 2500), base / f"part-{part}.parquet")
         made[task] = {
             "arrays": (X, target),
-            "frame": (table.select(["a", "b", "c"]), table["y"]),
+            "Arrow table": (table.select(["a", "b", "c"]), table["y"]),
+            "pandas": (table.select(["a", "b", "c"]).to_pandas(), table["y"].to_pandas()),
+            "polars": (polars.from_arrow(table.select(["a", "b", "c"])), polars.from_arrow(table["y"])),
             "stream": (ArrayRows(X, target, batch_rows=1000),),
             "parquet": (open_rows(folder / f"{task}.parquet", target="y"),),
             "csv": (open_rows(folder / f"{task}.csv", target="y", n_rows=N),),
