@@ -236,7 +236,7 @@ def test_shares_move_without_jumps(relation):
         square["level"] = (plan.level.sensitivity / plan.level.noise_std) ** 2
         return np.array(list(square.values())) / 0.25**2
 
-    sizes = range(60, 1400, 7)
+    sizes = range(60, 1400, 3)
     shares = np.array([parts(n) for n in sizes])
     np.testing.assert_allclose(shares.sum(axis=1), 1.0)
     assert np.abs(np.diff(shares, axis=0)).max() < 0.03
