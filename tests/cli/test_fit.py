@@ -647,5 +647,8 @@ def test_auto_takes_curves_where_records_allow_them_and_says_what_to_expect(
     assert run([*command, "--hold-out", "0.2", "--output", str(tmp_path / "out"), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["plan"]["model"] == "additive"
-    assert shown["expected_score"]["low"] < shown["held_out_score"]["value"] < shown["expected_score"]["high"] + 0.1
+    expected, held_out = shown["expected_score"], shown["held_out_score"]
+    # Both are noisy; five deviations of the held-out score, whose range is two of them, are more than chance.
+    assert abs(expected["value"] - held_out["value"]) < 2.5 * (held_out["high"] - held_out["value"]) + 0.05
+    assert 0.7 < expected["low"] < expected["high"] < 1
     assert "R², expected on fresh rows" in (tmp_path / "out" / "report.html").read_text()

@@ -26,7 +26,7 @@ class Rows:
 
     >>> rows = Rows.held(np.arange(10.0).reshape(5, 2), np.arange(5.0))
     >>> rows.n_rows, rows.n_features, float(rows.mapped(lambda X, y: (X * y[:, None],)).total(np.sum))
-    (5, 2, 110.0)
+    (5, 2, 130.0)
     """
 
     def __init__(
