@@ -42,20 +42,23 @@ def kept_share(energy: float, evidence: Evidence, dimension: float) -> float:
     return float(np.interp(energy, energies, shares) * min(1.0, math.sqrt(energies[-1] / energy)))
 
 
-def kept_by_evidence(parameters: Array, moved: Preconditioner, *, evidence: Evidence, centre_error: float) -> Array:
+def kept_by_evidence(
+    parameters: Array, moved: Preconditioner, *, evidence: Evidence, centre_error: float, doubt: float = 1.0
+) -> Array:
     """Return parameters (D, 1), the last of them the intercept, shrunk towards the released mean of the target.
 
     Slopes by the energy of their predictions under the released second moments; the intercept by how well the mean was
-    known before (`centre_error`) against the noise of one direction of the fit. Post-processing of releases.
+    known before (`centre_error`) against the noise of one direction of the fit. `doubt` is the part of the
+    shrinking that is done. Post-processing of releases.
     """
     if moved.basis is None or not evidence:
         return parameters  # no second moments, so no energy; or nobody knows what noise would do
     slopes = parameters.copy()
     slopes[-1] = 0.0
     energy = float(moved.spectrum @ np.square(moved.coordinates(slopes)[:, 0]))
-    kept = slopes * kept_share(energy, evidence, moved.effective_dimension)
-    known = centre_error**2
-    kept[-1] = parameters[-1] * known / (known + evidence[0][0] / moved.effective_dimension)
+    known, unknown = centre_error**2, evidence[0][0] / moved.effective_dimension
+    kept = slopes * (1 - doubt * (1 - kept_share(energy, evidence, moved.effective_dimension)))
+    kept[-1] = parameters[-1] * (1 - doubt * unknown / (known + unknown))
     return kept
 
 

@@ -53,9 +53,19 @@ _SHARES = {"features": 0.20, "target": 0.11, "second moments": 0.15, "descent": 
 _CLASS_SHARES = {"features": 0.22, "second moments": 0.11, "descent": 0.67}
 
 
+# Fits of fewer than 50 records, in units of the noise, are doubted in full and of more than 150 not at all: the energy
+# of a fit under noisy second moments is too low an estimate to shrink what is known to be well determined.
+_DOUBTED, _TRUSTED = 50.0, 150.0
+
+
+def _between(records: float, low: float, high: float) -> float:
+    """Where N lies between two numbers of records, 0 … 1, on the scale of ln N."""
+    return min(max(math.log(records / low) / math.log(high / low), 0.0), 1.0)
+
+
 def _shares(records: float, *, regression: bool, without: set[str]) -> dict[str, float]:
     """Shares of μ² at N records in units of the noise; those of a stage that is left out go to the others."""
-    plenty = min(max(math.log(records / _SCARCE) / math.log(_PLENTY / _SCARCE), 0.0), 1.0)
+    plenty = _between(records, _SCARCE, _PLENTY)
     found = _CLASS_SHARES
     if regression:
         found = {name: (1 - plenty) * _SCARCE_SHARES[name] + plenty * share for name, share in _SHARES.items()}
@@ -104,6 +114,7 @@ class StagedPlan:
     descent: FullBatchDescent
     descent_mu: float
     level: GaussianRelease | None = None
+    doubt: float = 0.0
 
     @property
     def steps(self) -> int:
@@ -209,6 +220,7 @@ def plan_stages(
         descent=descent_event(n, width, outputs, steps, mu=descent_mu, neighbouring=neighbouring),
         descent_mu=descent_mu,
         level=level,
+        doubt=1 - _between(n * mu / neighbouring.sensitivity_factor, _DOUBTED, _TRUSTED),
     )
 
 
@@ -270,7 +282,9 @@ def fit_stages(
     parameters = moved.restore(run.parameters).copy()
     if plan.target is not None and plan.level is not None:
         error = plan.target.centre_error
-        parameters = kept_by_evidence(parameters, moved, evidence=settings.evidence, centre_error=error)
+        parameters = kept_by_evidence(
+            parameters, moved, evidence=settings.evidence, doubt=plan.doubt, centre_error=error
+        )
         ends = moved.coordinates(parameters)
         residuals = basis.rows.mapped(lambda Z, t: (t - (Z @ ends)[:, 0],))
         parameters[-1] += release_level(residuals, plan.level, centre_error=error, noise=noise)
