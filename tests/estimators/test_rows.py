@@ -104,6 +104,19 @@ def test_models_that_need_all_rows_refuse_a_stream_before_anything_is_reserved(m
     assert ledger.status("rows").reservations == 0
 
 
+@pytest.mark.parametrize("on_invalid", ["zero", "impute", "raise"])
+@pytest.mark.parametrize("last", ["1,2,3,4,5,6\n", "", '"1,2,3,4\n'])
+def test_what_cannot_be_read_is_refused_before_anything_is_reserved(last: str, on_invalid: str, tmp_path: Path) -> None:
+    """A row of another length, far down, would otherwise end the fit in the middle of its first release."""
+    path, n = tmp_path / "rows.csv", 300_000
+    path.write_text("a,b,c,y\n" + "0.5,1.5,2.5,3.5\n" * (n - 1) + last)
+    ledger = Ledger.create(tmp_path / "l", {"rows": Budget(epsilon=9.0, delta=1e-4)})
+    model = DPLinearRegression(on_invalid=on_invalid, ledger=tmp_path / "l", dataset="rows")
+    with pytest.raises(GratisError):
+        model.fit(open_rows(path, target="y", n_rows=n))
+    assert ledger.status("rows").reservations == 0
+
+
 def test_a_folder_of_files_must_have_one_kind_of_columns(tmp_path: Path) -> None:
     with pytest.raises(GratisError, match=r"no \.parquet file"):
         open_table(tmp_path)

@@ -153,3 +153,13 @@ def test_bad_requests_are_refused(files, tmp_path):
     (tmp_path / "b.csv").write_text("a,y\ntrue,1\nfalse,2\n")
     with pytest.raises(GratisError, match="truth values"):
         open_rows(tmp_path / "b.csv", target="y", n_rows=2)
+
+
+def test_a_cell_that_is_no_text_is_missing_wherever_it_stands(tmp_path: Path) -> None:
+    """Beyond the first block, whose cells decide on the types, it once ended a pass after the reservation."""
+    path, lines = tmp_path / "rows.csv", 500_000
+    path.write_bytes(b"a,t\n" + b"0.25,1.5\n" * lines + b"\xff\xfe,2.5\n" + b"0.5,3.5\n")
+    found = list(open_rows(path, target="t", n_rows=lines + 2).batches())
+    X, y = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    assert np.flatnonzero(np.isnan(X[:, 0])).tolist() == [lines]
+    assert (len(X), X[-1, 0], y[-2:].tolist()) == (lines + 2, 0.5, [2.5, 3.5])

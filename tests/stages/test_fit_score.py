@@ -9,6 +9,7 @@ import pytest
 
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
+from gratis.numerics.rounding import ROWS_PER_CHUNK
 from gratis.records.neighbouring import Neighbouring
 from gratis.stages.fit_score import ReleasedScore, expected_accuracy, expected_r_squared, plan_score, release_score
 
@@ -49,6 +50,15 @@ def test_one_record_moves_the_score_by_no_more_than_planned(relation: Neighbouri
     gaps = [np.linalg.norm(p - q) for p in found for q in found]
     assert max(gaps) <= event.sensitivity
     assert max(gaps) > 0.9 * event.sensitivity  # the bound is reached
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_the_plan_covers_roundings_of_vectors_as_long_as_the_cube_s_diagonal(parts: int) -> None:
+    """Records of norm √parts, n of them on either side: the bound of docs/proofs/rounding.md with C = √parts, κ′ = 1."""
+    n = 50_000_000
+    event = plan_score(n, parts, mu=1.0, neighbouring=Neighbouring.REPLACE_ONE)
+    chain = (ROWS_PER_CHUNK + -(-n // ROWS_PER_CHUNK) + 2) * 2.0**-53
+    assert event.sensitivity * n >= np.sqrt(parts) * (1 + 2 * chain * n)
 
 
 def test_ranges_hold_as_often_as_they_say() -> None:

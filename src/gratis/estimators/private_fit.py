@@ -173,8 +173,9 @@ class PrivateFit(BaseEstimator):
         """Plan, reserve, train, certify. A `plan` made before is run if it is the one that would be made now.
 
         X and y are arrays or data frames; or X alone is a stream of rows (`gratis.rows.streaming.open_rows`), read anew
-        for every release in constant memory. The released model has the same bits in either case. With
-        on_invalid="raise" a stream is read once or twice more before anything is spent.
+        for every release in constant memory. The released model has the same bits in either case. A stream is read
+        once more before anything is spent, so that a row that cannot be read, or another number of rows than declared,
+        is refused there; with on_invalid="raise" twice.
         """
         rows, classes, assumed = self._records(X, y)
         facts = Facts(rows=rows.n_rows, columns=rows.n_features, classes=None if classes is None else len(classes))
@@ -230,6 +231,8 @@ class PrivateFit(BaseEstimator):
             stream.validate()
             if not all(np.isfinite(X).all() and np.isfinite(y).all() for X, y in batches()):
                 raise GratisError("the rows hold levels or labels outside the declared ones; nothing was spent")
+        elif sum(len(y) for _, y in stream.batches()) != stream.n_rows:
+            raise GratisError(f"the source does not hold the {stream.n_rows} rows that were declared; nothing was spent")
         return Rows(batches, stream.n_rows, stream.n_features), classes, assumed
 
     def _stream_classes(self) -> tuple[NDArray[Any] | None, tuple[str, ...]]:

@@ -154,8 +154,8 @@ class ArrowTable(Table):
 class CSVTable(Table):
     """A CSV file with a header; its number of rows is not stored.
 
-    A column's type is the one that its first block of cells suggests. Cells are read as text, so that one that does not
-    fit becomes a missing value and not an error in the middle of a pass.
+    A column's type is the one that its first block of cells suggests. Cells are read as bytes, so that one that does
+    not fit, or is no UTF-8, becomes a missing value and not an error in the middle of a pass.
     """
 
     n_rows = None
@@ -173,7 +173,7 @@ class CSVTable(Table):
                 parse_options=pa.csv.ParseOptions(newlines_in_values=True),
                 convert_options=pa.csv.ConvertOptions(
                     include_columns=columns,
-                    column_types={name: pa.string() for name in columns or ()},
+                    column_types={name: pa.binary() for name in columns or ()},
                     null_values=_MISSING,
                     strings_can_be_null=True,
                 ),
@@ -184,7 +184,8 @@ class CSVTable(Table):
 
     def _read(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
         with self._open(columns) as reader:
-            yield from reader
+            for batch in reader:
+                yield pa.RecordBatch.from_arrays([_text(cells) for cells in batch.columns], batch.schema.names)
 
 
 def open_table(path: str | os.PathLike[str]) -> Table:
@@ -199,6 +200,21 @@ def open_table(path: str | os.PathLike[str]) -> Table:
     if name.endswith((".arrow", ".feather")):
         return ArrowTable(path)
     raise GratisError(f"expected a .parquet, .arrow, .feather, .csv or .csv.gz file, got {Path(path).name!r}")
+
+
+def _text(cells: Any) -> Any:
+    """Bytes as text; a cell that is no UTF-8 is missing, and the others are read as if it were not there."""
+    try:
+        return cells.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([_decoded(cell) for cell in cells.to_pylist()], pa.string())
+
+
+def _decoded(cell: bytes | None) -> str | None:
+    try:
+        return None if cell is None else cell.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def numbers(column: Any) -> NDArray[Any]:

@@ -46,7 +46,8 @@ def plan_score(n_records: int, parts: int, *, mu: float, neighbouring: Neighbour
     difference of two vectors in the cube is no longer than its diagonal.
     """
     size = math.sqrt(parts)
-    sensitivity = size * rounding_inflation(n_records, parts + 16, sensitivity=size) / n_records
+    # In units of the longest vector, √parts, the sensitivity is 1.
+    sensitivity = size * rounding_inflation(n_records, parts + 16, sensitivity=1.0) / n_records
     return GaussianRelease(
         sensitivity=sensitivity, noise_std=sensitivity / mu, neighbouring=neighbouring, label="score of the fit"
     )
