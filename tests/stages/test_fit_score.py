@@ -54,7 +54,7 @@ def test_one_record_moves_the_score_by_no_more_than_planned(relation: Neighbouri
 
 @pytest.mark.parametrize("parts", [1, 2])
 def test_the_plan_covers_roundings_of_vectors_as_long_as_the_cube_s_diagonal(parts: int) -> None:
-    """Records of norm √parts, n of them on either side: the bound of docs/proofs/rounding.md with C = √parts, κ′ = 1."""
+    """Records of norm √parts: the bound of docs/proofs/rounding.md with C = √parts, κ′ = 1."""
     n = 50_000_000
     event = plan_score(n, parts, mu=1.0, neighbouring=Neighbouring.REPLACE_ONE)
     chain = (ROWS_PER_CHUNK + -(-n // ROWS_PER_CHUNK) + 2) * 2.0**-53

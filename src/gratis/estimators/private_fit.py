@@ -232,7 +232,9 @@ class PrivateFit(BaseEstimator):
             if not all(np.isfinite(X).all() and np.isfinite(y).all() for X, y in batches()):
                 raise GratisError("the rows hold levels or labels outside the declared ones; nothing was spent")
         elif sum(len(y) for _, y in stream.batches()) != stream.n_rows:
-            raise GratisError(f"the source does not hold the {stream.n_rows} rows that were declared; nothing was spent")
+            raise GratisError(
+                f"the source does not hold the {stream.n_rows} rows that were declared; nothing was spent"
+            )
         return Rows(batches, stream.n_rows, stream.n_features), classes, assumed
 
     def _stream_classes(self) -> tuple[NDArray[Any] | None, tuple[str, ...]]:
