@@ -22,6 +22,7 @@ from gratis.records.settings import (
     Descent,
     FeatureSettings,
     FullBatchSettings,
+    InferenceSettings,
     NetworkSettings,
     OnePassSettings,
     Settings,
@@ -39,6 +40,7 @@ SETTINGS: list[Settings] = [
     FeatureSettings(n_features=9, steps=2, clip_norm=1.0, learning_rate=(0.5, 0.25), engine="dual"),
     NetworkSettings(widths=(3, 5, 2), clip_norm=1.0, steps=2, total_rate=3.0, mean_rate=1.5, average=False),
     AdditiveSettings(cosines=3, steps=2, most_pairs=0, stages=("scales", "gradients")),
+    InferenceSettings(steps=3, stages=("descent",), descent_mu=0.5, jacobian_mu=0.2, gradient_mu=0.3),
 ]
 RECORDS: list[Record] = [
     *SETTINGS,  # type: ignore[list-item]

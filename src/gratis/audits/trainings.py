@@ -156,6 +156,12 @@ def replay_audit(
         changed["classes"] = labels
         rows = max(rows, 3 * len(labels))
     settings = parameters | changed
+    if settings.get("inference"):
+        # Below a public number of rows intervals are withheld, and what would pay for them is not run.
+        from gratis.recipes.linear_inference import least_rows
+
+        columns = min(columns, 2)
+        rows = max(rows, least_rows(columns, estimator._budget()))
 
     def training(table: Table, chosen: dict[str, Any] = settings) -> Train:
         return estimator_training(lambda: type(estimator)(**chosen), table)

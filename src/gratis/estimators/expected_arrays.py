@@ -44,6 +44,11 @@ def _map(name: str, width: str) -> dict[str, Expected]:
 
 _CLASSES = {"classes": Expected(("classes",), dtype="labels", values="distinct")}
 _LINEAR = {"parameters": Expected(("columns and one", "outputs")), **_map("features", "columns"), **_map("target", "1")}
+_INFERENCE = {
+    "estimates": Expected(("columns and one",)),
+    "estimates-covariance": Expected(("columns and one", "columns and one")),
+    "estimates-privacy": Expected(("columns and one", "columns and one")),
+}
 _FEATURES = {"parameters": Expected(("features", "outputs")), **_map("features", "columns")}
 _ADDITIVE = {
     "coefficients": Expected(("width", "outputs")),
@@ -58,6 +63,7 @@ _TABLE: dict[str, dict[str, Expected]] = {
     "DPAdditiveRegressor": _ADDITIVE,
     "DPAdditiveClassifier": _CLASSES | _ADDITIVE,
     "DPLinearRegression": _LINEAR,
+    "DPLinearRegression with intervals": _LINEAR | _INFERENCE,
     "DPLogisticRegression": _CLASSES | _LINEAR,
     "DPRandomFeaturesRegressor": _FEATURES | _map("target", "1"),
     "DPRandomFeaturesClassifier": _CLASSES | _FEATURES,

@@ -9,7 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 
+from gratis.estimators.inference import CoefficientInference
 from gratis.estimators.linear_model import PrivateLinearModel
+from gratis.recipes.linear_inference import InferenceRelease, LinearInference, ReleasedInference
+from gratis.recipes.recipe import Recipe
+from gratis.recipes.staged_linear import LinearRelease
+from gratis.records.errors import GratisError
+from gratis.records.facts import Facts
 
 __all__ = ["DPLinearRegression"]
 
@@ -41,6 +47,9 @@ class DPLinearRegression(RegressorMixin, PrivateLinearModel):
     descent : Descent, default None
         Of the full-batch fit: `steps`, and `clip_norm` with `learning_rate` in the coordinates of the released
         second moments; what is left out is planned.
+    inference : bool, default False
+        Whether the budget also pays for standard errors and intervals of the coefficients (`params`, `bse`,
+        `conf_int`, `cov_params`, `summary`); the full-batch fit only.
     on_invalid : "raise", "zero" or "impute", default "raise"
         What becomes of missing and impossible values: refused before anything is spent (that answer is not private),
         or the record contributes nothing, or the feature counts as the centre of its column (a record without a
@@ -53,6 +62,8 @@ class DPLinearRegression(RegressorMixin, PrivateLinearModel):
     Attributes
     ----------
     coef_, intercept_ : in the original units; `predict` also winsorises features at the released windows.
+    inference_ : with inference=True, a `CoefficientInference`: estimates and intervals, or why they are withheld. Its
+        `params` are free of shrinkage and winsorising, `coef_` are what predicts best.
     plan_, prediction_, certificate_ : what was planned, predicted and proved.
 
     >>> rng = np.random.default_rng(0)
@@ -62,6 +73,56 @@ class DPLinearRegression(RegressorMixin, PrivateLinearModel):
     >>> bool(model.score(X, y) > 0.8), model.certificate_.guarantee["epsilon"] <= 2.0
     (True, True)
     """
+
+    inference: bool = False
+
+    def _recipe(self, facts: Facts) -> Recipe:
+        if not self.inference:
+            return super()._recipe(facts)
+        if self.algorithm == "one-pass":
+            raise GratisError("inference needs the full-batch fit: one pass has no covariance")
+        super()._recipe(facts)  # refuses what does not go together
+        self._descent().refuse("a fit with inference", *self._descent().given)
+        return LinearInference(facts, self._budget(), self._reading(facts))
+
+    def _publish(self, released: LinearRelease) -> None:
+        super()._publish(released)
+        if isinstance(released, InferenceRelease):
+            self._publish_inference(released.inference)
+
+    def _publish_inference(self, released: ReleasedInference, names: tuple[str, ...] | None = None) -> None:
+        names = names or tuple(
+            map(str, getattr(self, "feature_names_in_", [f"x{i + 1}" for i in range(self.n_features_in_)]))
+        )
+        self.inference_ = CoefficientInference(released, ("const", *names), self._budget().describe())
+
+    @property
+    def params(self) -> NDArray[np.float64]:
+        """Estimates with intervals, the intercept first; see `inference_`."""
+        return self._inference().params
+
+    @property
+    def bse(self) -> NDArray[np.float64]:
+        """Standard errors of `params`: sampling and privacy together, robust to heteroscedasticity."""
+        return self._inference().bse
+
+    def conf_int(self, level: float = 0.95) -> NDArray[np.float64]:
+        """Intervals of `params` (d+1, 2)."""
+        return self._inference().conf_int(level)
+
+    def cov_params(self) -> NDArray[np.float64]:
+        """Covariance of `params`."""
+        return self._inference().cov_params()
+
+    def summary(self, level: float = 0.95, output: str = "text") -> str:
+        """The table of coefficients, as "text", "markdown" or "latex"; where they are withheld, the reason."""
+        return self._inference().summary(level, output)
+
+    def _inference(self) -> CoefficientInference:
+        found: CoefficientInference | None = getattr(self, "inference_", None)
+        if found is None:
+            raise AttributeError("no intervals were paid for: fit with inference=True")
+        return found
 
     def _publish_coefficients(self, slopes: NDArray[np.float64], intercept: NDArray[np.float64]) -> None:
         self.coef_, self.intercept_ = slopes[:, 0], float(intercept[0])

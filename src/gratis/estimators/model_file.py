@@ -29,6 +29,7 @@ from gratis.estimators.model_head import (
     FORMAT,
     FeatureMap,
     Filling,
+    InferenceFacts,
     ModelFacts,
     ModelHead,
     feature_map_record,
@@ -37,6 +38,7 @@ from gratis.estimators.model_head import (
 from gratis.estimators.random_features import DPRandomFeaturesClassifier, DPRandomFeaturesRegressor
 from gratis.estimators.released_arrays import Arrays, arrays_digest, released_arrays
 from gratis.mechanisms.location_scale import Standardiser
+from gratis.recipes.linear_inference import ReleasedInference
 from gratis.recipes.released_additive import additive_facts, additive_model
 from gratis.records.certificates import Certificate
 from gratis.records.checks import check_positive
@@ -186,7 +188,8 @@ def _read(file: zipfile.ZipFile, n_bytes: int) -> SavedModel:
     facts = None if kind.startswith("DPAdditive") else ModelFacts.from_json(head.facts)
     feature_map = _feature_map(facts, kind, head.n_features_in)
     arrays = _arrays(
-        file, kind, sums, n_columns=head.n_features_in, n_means=0 if facts is None else len(facts.row_norms or ()),
+        file, kind + _intervals(estimator, facts), sums, n_columns=head.n_features_in,
+        n_means=0 if facts is None else len(facts.row_norms or ()),
         n_features=None if feature_map is None else feature_map.n_features,
     )  # fmt: skip
     digest = arrays_digest(arrays)
@@ -252,7 +255,12 @@ def _facts(estimator: Any) -> JsonObject:
         return additive_facts(estimator.model_) | {"names": None if names is None else [str(name) for name in names]}
     if hasattr(estimator, "fit_"):
         found = estimator.fit_
-        return ModelFacts(features=Filling.of(found.features), target=Filling.of(found.target)).to_json()
+        facts = ModelFacts(features=Filling.of(found.features), target=Filling.of(found.target))
+        said = getattr(estimator, "inference_", None)
+        if said is not None:
+            kept = InferenceFacts(rows=said.found.rows, names=said.names[1:], withheld=said.withheld)
+            facts = replace(facts, inference=kept)
+        return facts.to_json()
     target = getattr(estimator, "target_scaler_", None)
     facts = ModelFacts(features=Filling.of(estimator.scaler_), target=None if target is None else Filling.of(target))
     if hasattr(estimator, "feature_map_"):
@@ -274,6 +282,8 @@ def _restore(estimator: Any, arrays: Arrays, facts: ModelFacts, feature_map: Any
             event=estimator.certificate_.event,
         )
         estimator._publish_coefficients(*estimator.fit_.original_units())
+        if facts.inference is not None:
+            _restore_inference(estimator, arrays, facts.inference)
         return
     estimator.scaler_ = features
     if isinstance(estimator, DPMLPClassifier):
@@ -286,6 +296,24 @@ def _restore(estimator: Any, arrays: Arrays, facts: ModelFacts, feature_map: Any
     estimator.feature_map_ = feature_map
     if isinstance(estimator, DPRandomFeaturesRegressor):
         estimator.target_scaler_ = _get_map(arrays, "target", facts.target)
+
+
+def _intervals(estimator: Any, facts: ModelFacts | None) -> str:
+    """What the table of arrays calls a model with intervals; a model says of itself whether it was fitted with them."""
+    stated = None if facts is None else facts.inference
+    if (stated is not None) != bool(getattr(estimator, "inference", False)):
+        raise GratisError("it says nothing of its intervals, or has none")
+    if stated is not None and len(stated.names) != estimator.n_features_in_:
+        raise GratisError("its columns have other names than there are columns")
+    return " with intervals" if stated is not None and stated.withheld is None else ""
+
+
+def _restore_inference(estimator: DPLinearRegression, arrays: Arrays, facts: InferenceFacts) -> None:
+    found = ReleasedInference(
+        rows=facts.rows, estimates=arrays.get("estimates"), covariance=arrays.get("estimates-covariance"),
+        privacy=arrays.get("estimates-privacy"), withheld=facts.withheld,
+    )  # fmt: skip
+    estimator._publish_inference(found, facts.names)
 
 
 def _restore_additive(estimator: Any, arrays: Arrays, facts: Mapping[str, Any]) -> None:

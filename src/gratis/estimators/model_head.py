@@ -13,7 +13,16 @@ from gratis.records.predictions import Prediction
 from gratis.records.record import JsonObject, Record
 from gratis.stages.feature_mean import CentredFeatures
 
-__all__ = ["FORMAT", "FeatureMap", "Filling", "ModelFacts", "ModelHead", "feature_map_record", "feature_means"]
+__all__ = [
+    "FORMAT",
+    "FeatureMap",
+    "Filling",
+    "InferenceFacts",
+    "ModelFacts",
+    "ModelHead",
+    "feature_map_record",
+    "feature_means",
+]
 
 FORMAT = "gratis-model/2"
 _FIRST_FORMAT = "gratis-model/1"  # of version 0.1.0: without the hash of the released arrays
@@ -76,8 +85,18 @@ class Filling(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceFacts(Record):
+    """Of a fit with inference: its rows, the names of its columns, and why intervals are withheld, if they are."""
+
+    sparse: ClassVar[bool] = True
+    rows: int
+    names: tuple[str, ...]
+    withheld: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts(Record):
-    """What prediction needs beside the arrays; the last three for models on features (norms of the centred rows)."""
+    """What prediction needs beside the arrays; three are for models on features (norms of the centred rows)."""
 
     sparse: ClassVar[bool] = True
     features: Filling
@@ -85,6 +104,7 @@ class ModelFacts(Record):
     engine: str | None = None
     row_norms: tuple[float | None, ...] | None = None
     feature_map: RandomMap | ScatteringMap | None = None
+    inference: InferenceFacts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

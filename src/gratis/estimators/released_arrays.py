@@ -31,6 +31,10 @@ def released_arrays(estimator: Any) -> Arrays:
         return arrays | maps | additive_arrays(found)
     if hasattr(estimator, "fit_"):
         arrays["parameters"] = estimator.fit_.parameters
+        if hasattr(estimator, "inference_") and estimator.inference_.withheld is None:
+            found = estimator.inference_.found
+            arrays["estimates"] = found.estimates
+            arrays["estimates-covariance"], arrays["estimates-privacy"] = found.covariance, found.privacy
         return arrays | _map("features", estimator.fit_.features) | _map("target", estimator.fit_.target)
     arrays |= _map("features", estimator.scaler_)
     if hasattr(estimator, "coefs_"):

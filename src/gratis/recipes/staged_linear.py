@@ -26,7 +26,7 @@ from gratis.records.settings import Descent, StagedSettings
 from gratis.stages.released_linear import ReleasedLinear
 from gratis.stages.staged import DescentSettings, StagedFit, StagedPlan, check_memory, fit_stages, plan_stages
 
-__all__ = ["LinearRelease", "StagedLinear", "in_original_units", "predict_staged"]
+__all__ = ["LinearRelease", "StagedLinear", "flat_twin", "in_original_units", "predict_staged", "twin_prediction"]
 
 _STEPS = 64  # more follow the same path more finely, at the same noise
 _TWIN_SEED = 20261115  # public: the twin's synthetic data is the same for everybody
@@ -110,7 +110,7 @@ class StagedLinear:
         )  # fmt: skip
         prediction = self.plan.prediction  # plain descent learns nothing more before it runs
         if chosen and stages.second_moments is not None:
-            prediction = _prediction(chosen[0], classes, "twin of the released spectrum")
+            prediction = twin_prediction(chosen[0], classes, "twin of the released spectrum")
         return LinearRelease(fit, in_original_units(prediction, fit))
 
 
@@ -131,13 +131,13 @@ def _twin(spectrum: NDArray[np.float64], stages: StagedPlan, n_classes: int | No
 
 def _assumed_twin(stages: StagedPlan, n_classes: int | None) -> TwinChoice:
     """What can be said before the data is touched."""
-    twin = _flat_twin if stages.second_moments is not None else _plain_twin
+    twin = flat_twin if stages.second_moments is not None else _plain_twin
     width = stages.n_columns + 1
     return twin(width, stages.n_records, stages.steps, stages.neighbouring, n_classes, stages.descent_mu)
 
 
 @lru_cache(maxsize=128)
-def _flat_twin(
+def flat_twin(
     width: int, n_records: int, steps: int, neighbouring: Neighbouring, n_classes: int | None, mu: float
 ) -> TwinChoice:
     """The twin of a flat spectrum, for one that is still to be released."""
@@ -197,7 +197,7 @@ def _staged_plan(stages: StagedPlan, budget: Budget, n_classes: int | None, desc
         ),
         budget=budget,
         event=stages.event,
-        prediction=_prediction(_assumed_twin(stages, n_classes), n_classes, source),
+        prediction=twin_prediction(_assumed_twin(stages, n_classes), n_classes, source),
         reasons=(
             f"{budget.describe()}: {stage}; {stages.steps} full-batch steps in {basis}.",
             words,
@@ -205,7 +205,8 @@ def _staged_plan(stages: StagedPlan, budget: Budget, n_classes: int | None, desc
     )
 
 
-def _prediction(choice: TwinChoice, n_classes: int | None, source: str) -> Prediction:
+def twin_prediction(choice: TwinChoice, n_classes: int | None, source: str) -> Prediction:
+    """What a twin says of the settings it chose: the median over its members, and their range."""
     risks = np.array(choice.risks)
     if n_classes is None:
         risks = risks / 2  # twins report E(xᵀθ − xᵀθ*)², the excess risk is half of that

@@ -14,6 +14,7 @@ __all__ = [
     "Descent",
     "FeatureSettings",
     "FullBatchSettings",
+    "InferenceSettings",
     "NetworkSettings",
     "OnePassSettings",
     "Settings",
@@ -160,4 +161,24 @@ class AdditiveSettings(Record):
     stages: tuple[str, ...]
 
 
-Settings = FullBatchSettings | StagedSettings | OnePassSettings | FeatureSettings | NetworkSettings | AdditiveSettings
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceSettings(Record):
+    """A staged linear fit as the start of one step of bounded influence, whose covariance is released with it."""
+
+    kind: ClassVar[str] = "linear-inference"
+    steps: int
+    stages: tuple[str, ...]
+    descent_mu: float
+    jacobian_mu: float
+    gradient_mu: float
+
+
+Settings = (
+    FullBatchSettings
+    | StagedSettings
+    | OnePassSettings
+    | FeatureSettings
+    | NetworkSettings
+    | AdditiveSettings
+    | InferenceSettings
+)

@@ -1,0 +1,123 @@
+"""The words for coefficients with intervals: tables, files, refusals; and replay of a fit with inference."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from gratis import Descent, DPLinearRegression, load_model, save_model
+from gratis.audits.hostile import HostileTables
+from gratis.audits.trainings import audit_tables, estimator_training, replay_audit
+from gratis.records.errors import GratisError
+from gratis.records.neighbouring import Neighbouring
+from gratis.stages import one_step
+
+SEEDED = {"noise_seed": 3, "insecure_reproducible": True}
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((1500, 2)) * [3.0, 1.0]
+Y = X @ [1.0, 0.0] + 5 + RNG.standard_normal(1500)
+MODEL = DPLinearRegression(4.0, 1e-6, inference=True, **SEEDED).fit(X, Y)
+
+
+def test_statsmodels_words_agree_with_each_other():
+    params, errors = MODEL.params, MODEL.bse
+    assert params.shape == errors.shape == (3,)
+    assert np.abs(params - [5, 1, 0]).max() < 5 * errors.max()
+    low, high = MODEL.conf_int().T
+    assert (low + high) / 2 == pytest.approx(params)
+    assert (high - low) / 2 == pytest.approx(1.959964 * errors)
+    assert (np.diff(MODEL.conf_int(0.5)) < np.diff(MODEL.conf_int(0.95))).all()
+    assert np.diag(MODEL.cov_params()) == pytest.approx(errors**2)
+    assert ((MODEL.inference_.privacy_share > 0) & (MODEL.inference_.privacy_share < 1)).all()
+    assert MODEL.inference_.pvalues[1] < 1e-6
+    with pytest.raises(GratisError, match="between 0 and 1"):
+        MODEL.conf_int(95)
+
+
+def test_tables():
+    text = MODEL.summary()
+    assert "1500 rows" in text
+    assert "epsilon" in text
+    assert [line.split()[0] for line in text.splitlines()[5:8]] == ["const", "x1", "x2"]
+    assert "[0.05" in MODEL.summary(0.9)
+    assert MODEL.summary(output="markdown").splitlines()[1].startswith("| --- | ---:")
+    assert MODEL.summary(output="latex").startswith(r"\begin{tabular}{lrrrrrrr}")
+    with pytest.raises(GratisError, match="output"):
+        MODEL.summary(output="html")
+
+
+def test_names_of_columns_are_kept(tmp_path):
+    import pandas as pd
+
+    model = DPLinearRegression(4.0, 1e-6, inference=True, **SEEDED).fit(pd.DataFrame(X, columns=["age", "a|b_c"]), Y)
+    save_model(tmp_path / "m.gratis", model)
+    loaded = load_model(tmp_path / "m.gratis").estimator
+    assert loaded.summary() == model.summary()
+    assert "age" in loaded.summary()
+    assert r"a\|b_c" in model.summary(output="markdown")
+    assert r"b\_c" in model.summary(output="latex")
+
+
+@pytest.mark.parametrize("rows", [1500, 50])
+def test_files_keep_intervals_or_why_there_are_none(rows, tmp_path):
+    model = DPLinearRegression(4.0, 1e-6, inference=True, **SEEDED).fit(X[:rows], Y[:rows])
+    assert (model.inference_.withheld is None) == (rows == 1500)
+    save_model(tmp_path / "m.gratis", model)
+    loaded = load_model(tmp_path / "m.gratis").estimator
+    assert loaded.inference is True
+    assert loaded.summary() == model.summary()
+    assert (loaded.predict(X) == model.predict(X)).all()
+    if rows == 1500:
+        assert (loaded.cov_params() == model.cov_params()).all()
+        assert (loaded.inference_.privacy_share == model.inference_.privacy_share).all()
+
+
+def test_what_does_not_go_together_is_refused():
+    for extra in ({"algorithm": "one-pass"}, {"descent": Descent(steps=3)}, {"schedule": "harmonic"}):
+        with pytest.raises(GratisError):
+            DPLinearRegression(inference=True, **extra).fit(X, Y)
+    plain = DPLinearRegression(**SEEDED).fit(X[:50], Y[:50])
+    assert not hasattr(plain, "params")
+    with pytest.raises(AttributeError, match="inference=True"):
+        plain.summary()
+
+
+@pytest.mark.parametrize(
+    ("relation", "on_invalid"),
+    [(Neighbouring.REPLACE_ONE, "raise"), (Neighbouring.REPLACE_ONE, "impute"), (Neighbouring.ZERO_OUT, "zero")],
+)
+def test_replay_of_hostile_pairs(relation, on_invalid):
+    """60 rows at a large budget, so that intervals are paid for; every release is compared with its certified noise."""
+    create = partial(DPLinearRegression, 20.0, 1e-3, inference=True, neighbouring=str(relation), on_invalid=on_invalid)
+    tables = HostileTables(n=60, d=2, invalid=on_invalid != "raise")
+    assert create().plan(60, 2).settings.kind == "linear-inference"
+    found = audit_tables(partial(estimator_training, create), tables, relation, pairs=8, rng=np.random.default_rng(1))
+    assert not found.alarm, (found.verdict, found.differences, found.examples)
+    assert found.pairs == 8
+    assert found.largest_ratio > 0.2
+
+
+def test_the_audit_of_an_estimator_runs_what_pays_for_intervals():
+    found = replay_audit(DPLinearRegression(8.0, 1e-3, inference=True), 10**5, 10, "regression", pairs=4)
+    assert not found.alarm, found.verdict
+
+
+def test_replay_notices_a_level_that_is_clipped_too_late(monkeypatch):
+    def careless(rows, read, parameters, clip, plan, *, noise):
+        def every(A, b):
+            return np.clip(read(A, b, parameters)[2] / clip, -100, 100).sum(keepdims=True)
+
+        return clip * float(noise.release(rows.total(every) / plan.n_records, plan.level.noise_std)[0])
+
+    from gratis.recipes import linear_inference
+
+    assert linear_inference.release_mean_residual is one_step.release_mean_residual
+    monkeypatch.setattr(linear_inference, "release_mean_residual", careless)
+    create = partial(DPLinearRegression, 20.0, 1e-3, inference=True)
+    found = audit_tables(
+        partial(estimator_training, create), HostileTables(n=60, d=2), Neighbouring.REPLACE_ONE, pairs=8,
+        rng=np.random.default_rng(1),
+    )  # fmt: skip
+    assert found.alarm
