@@ -97,7 +97,7 @@ def plan_one_step(
     >>> plan = plan_one_step(1000, 4, residuals=0.1, jacobian=0.1, gradient=0.1, squares=0.1, level=0.1,
     ...                      neighbouring=Neighbouring.ZERO_OUT)
     >>> [round(event.sensitivity, 9) for event in plan.events]
-    [0.001, 0.001, 0.001, 0.001, 0.001]
+    [1.0, 0.001, 0.001, 0.001, 0.001]
     """
     n, columns = check_count("n_records", n_records), check_count("n_columns", n_columns)
     kappa = neighbouring.sensitivity_factor
