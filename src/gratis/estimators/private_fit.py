@@ -183,6 +183,8 @@ class PrivateFit(BaseEstimator):
         planned = recipe.plan
         if plan is not None:
             _refuse_another(plan, planned)
+        if rows.in_memory and hasattr(recipe, "check_memory"):
+            recipe.check_memory()
         if recipe.needs_arrays and not rows.in_memory:
             raise GratisError("this model needs all rows in memory: pass arrays instead of a stream")
         if hasattr(recipe, "prepare"):

@@ -84,7 +84,8 @@ class LinearInference:
     chosen_from_releases: bool = True
     needs_arrays: bool = False
 
-    def __post_init__(self) -> None:
+    def check_memory(self) -> None:
+        """As the staged fit."""
         if self.withheld is None:
             check_memory(self.stages)
 

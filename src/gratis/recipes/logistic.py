@@ -84,6 +84,9 @@ class StagedLogistic:
         given = self.descent.clip_norm is not None, self.descent.learning_rate is not None
         if given[0] != given[1] or isinstance(self.descent.learning_rate, tuple):
             raise GratisError("give clip_norm and one learning_rate together, or leave both to the plan")
+
+    def check_memory(self) -> None:
+        """Refuse rows in memory that would not leave room for the fit; a stream takes constant memory."""
         check_memory(self.stages)
 
     @property
