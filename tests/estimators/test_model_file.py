@@ -144,8 +144,10 @@ OTHER = json.dumps(DPLinearRegression(0.1, **SEEDED).fit(X, Y).certificate_.to_j
         {"members": {"certificate.json": OTHER}},
         {"parameters": {"noise_seed": 7, "insecure_reproducible": True}},
         {"parameters": {"ledger": "elsewhere", "dataset": "x"}},
+        {"parameters": {"inference": True}},
+        {"facts": {"inference": {"rows": 10, "names": ["a", "b", "c", "d"], "withheld": "why"}}},
     ],
-    ids=["pickle", "unknown member", "another budget", "noise seed", "ledger"],
+    ids=["pickle", "unknown member", "another budget", "noise seed", "ledger", "no intervals", "unasked intervals"],
 )
 def test_forged_files_are_refused(changes: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "model.gratis"

@@ -17,13 +17,14 @@ from gratis.mechanisms.rows import Rows
 from gratis.mechanisms.second_moments import Preconditioner, second_moment_event
 from gratis.models.linear import LinearModel
 from gratis.planning.interval_width import predicted_width, rows_for_intervals
-from gratis.planning.twins.twin import twin_settings
+from gratis.planning.twins.twin import TwinChoice
 from gratis.recipes.recipe import Reading
 from gratis.recipes.staged_linear import LinearRelease, StagedLinear, flat_twin, in_original_units, twin_prediction
 from gratis.records.budget import Budget
 from gratis.records.events import Composition
 from gratis.records.facts import Facts
 from gratis.records.plans import Plan
+from gratis.records.predictions import Prediction
 from gratis.records.settings import InferenceSettings
 from gratis.stages.full_batch import descend, descent_event
 from gratis.stages.one_step import (
@@ -43,7 +44,6 @@ __all__ = ["InferenceRelease", "LinearInference", "ReleasedInference", "least_ro
 Array = NDArray[np.float64]
 
 _STEPS = 64
-_SEED = 20261115  # public: the twin's synthetic data is the same for everybody
 # Shares of μ². Those of the step are close to the prototype's (`stages.sandwich`), whose start was a Newton step:
 # descent is a better start for predictions and gets as much. Columns get .16: with .10, noisy windows of log-normal
 # columns cost .009 of R² (synthetic, 5000 × 10, ε = 1). Those of the scales go to the others where scales are public.
@@ -148,6 +148,15 @@ class LinearInference:
         )  # fmt: skip
 
     @property
+    def twin(self) -> TwinChoice:
+        """Settings of the descent: where intervals pay, columns in the released basis have a nearly flat spectrum."""
+        width, relation = self.facts.columns + 1, self.budget.neighbouring
+        return flat_twin(width, self.facts.rows, _STEPS, relation, None, self.stages.descent_mu)
+
+    def _prediction(self) -> Prediction:
+        return twin_prediction(self.twin, None, "twin of a flat spectrum, of the start alone")
+
+    @property
     def event(self) -> Composition:
         """The whole fit as one event, where there are intervals."""
         return Composition((*self.stages.event.events, *self.step.events))
@@ -158,9 +167,7 @@ class LinearInference:
         if self.withheld is not None:
             plain = self._staged().plan
             return replace(plain, reasons=(f"{self.withheld[0].upper()}{self.withheld[1:]}.", *plain.reasons))
-        event, relation = self.event, self.budget.neighbouring
-        twin = flat_twin(self.facts.columns + 1, self.facts.rows, _STEPS, relation, None, self.stages.descent_mu)
-        prediction = twin_prediction(twin, None, "twin of a flat spectrum (before the data is touched), of the start")
+        event, prediction = self.event, self._prediction()
         width = predicted_width(self.step, 2 * prediction.value)
         return Plan(
             algorithm="full-batch",
@@ -198,10 +205,7 @@ class LinearInference:
             impute=self.reading.impute,
         )  # fmt: skip
         moved, n = basis.moved, self.facts.rows
-        twin = twin_settings(
-            moved.spectrum, n, mu=self.stages.descent_mu, neighbouring=self.budget.neighbouring, steps=_STEPS,
-            rng=np.random.default_rng(_SEED),
-        )  # fmt: skip
+        twin = self.twin
         start = descend(
             basis.rows, LinearModel(), steps=_STEPS, clip_norm=twin.clip_norm(moved.effective_dimension),
             learning_rate=twin.learning_rate, mu=self.stages.descent_mu, neighbouring=self.budget.neighbouring,
@@ -241,7 +245,7 @@ class LinearInference:
         fit = ReleasedLinear(
             parameters=parameters, features=basis.features, target=basis.target, event=self.event
         )  # fmt: skip
-        prediction = in_original_units(twin_prediction(twin, None, "twin of the released spectrum, of the start"), fit)
+        prediction = in_original_units(self._prediction(), fit)
         if not solved.trusted:
             return InferenceRelease(fit, prediction, ReleasedInference(rows=n, withheld=_HIDDEN))
         change, shift = _original_units(moved, basis.features, basis.target)
