@@ -153,3 +153,10 @@ def test_bad_requests_are_refused(files, tmp_path):
     (tmp_path / "b.csv").write_text("a,y\ntrue,1\nfalse,2\n")
     with pytest.raises(GratisError, match="truth values"):
         open_rows(tmp_path / "b.csv", target="y", n_rows=2)
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_cells_that_no_comma_separates_are_refused_by_the_name_of_the_mistake(tmp_path, mark):
+    (tmp_path / "t.csv").write_text(f"a{mark}y\n1.5{mark}2.5\n")
+    with pytest.raises(GratisError, match="commas between cells"):
+        open_rows(tmp_path / "t.csv", target="y", n_rows=1)
