@@ -165,3 +165,10 @@ def test_a_cell_that_is_no_text_is_missing_wherever_it_stands(tmp_path: Path) ->
     X, y = (np.concatenate(parts) for parts in zip(*found, strict=True))
     assert np.flatnonzero(np.isnan(X[:, 0])).tolist() == [lines]
     assert (len(X), X[-1, 0], y[-2:].tolist()) == (lines + 2, 0.5, [2.5, 3.5])
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_cells_that_no_comma_separates_are_refused_by_the_name_of_the_mistake(tmp_path, mark):
+    (tmp_path / "t.csv").write_text(f"a{mark}y\n1.5{mark}2.5\n")
+    with pytest.raises(GratisError, match="commas between cells"):
+        open_rows(tmp_path / "t.csv", target="y", n_rows=1)

@@ -163,6 +163,8 @@ class CSVTable(Table):
     def _open_head(self) -> None:
         with self._open(None) as reader:
             self.types = _types(reader.schema)
+        if len(self.types) == 1 and set(next(iter(self.types))) & set(";\t"):
+            raise GratisError("the CSV file must have commas between cells, not semicolons or tabs")
 
     def _open(self, columns: Sequence[str] | None) -> Any:
         try:
@@ -180,7 +182,9 @@ class CSVTable(Table):
             )
         except (pa.ArrowException, OSError, UnicodeDecodeError):
             pass
-        raise GratisError("the CSV file could not be read; it needs a header and rows of equal length")
+        raise GratisError(
+            "the CSV file could not be read; it needs a header, commas between cells and rows of equal length"
+        )
 
     def _read(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
         with self._open(columns) as reader:
