@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gratis.accounting import calibrate_mu
+from gratis.models.random_features import Activation
 from gratis.planning.bounds.early_stopping import EarlyStopping
 from gratis.planning.twins.random_features_twin import (
     SignTwin,
@@ -36,6 +38,10 @@ _CLIPS = np.geomspace(0.4, 3.2, 7)
 # Down to .01, where a small budget still gains something over the trivial predictor; the long ones are tried where
 # the longest of the others is the best, as it is for far more rows than inputs.
 _TIMES = np.geomspace(0.01, 10.0, 24)
+# Every second clip and every third time first, then all neighbours of the best: in 30 searches (n = 300 … 20,000, d = 5
+# … 100, ε = .5 … 8) the loss found was at most 1.1 % above that of the whole grid (mean ratio 1.000), at a third of its
+# work.
+_COARSE = _CLIPS[::2], _TIMES[2::3]
 _LONG_TIMES = np.geomspace(10.0, 300.0, 10)[1:]
 _FEWEST_STEPS, _MOST_STEPS = 50, 10_000
 _STABLE = 4 / 3  # T over time·min(d, n) with which 2ηλ_max/n = 1.5 if all rows lie along one direction; 2 is unstable
@@ -66,7 +72,7 @@ def plan_random_features(
     budget: Budget,
     *,
     activation: Any = "tanh",
-    rng: np.random.Generator | None = None,
+    seed: int = 0,
     twins: int = 2,
     twin_records: int = 2000,
 ) -> Plan:
@@ -82,7 +88,7 @@ def plan_random_features(
     n_records, n_inputs, n_features : n, d, p.
     budget : Budget
     activation : name or function of arrays
-    rng : for the twins; fixed by default, so that a plan can be made again.
+    seed : of the twins, the same for every budget: a plan can be made again, and budgets differ by their noise alone.
     twins : data sets to average over.
     twin_records : largest n of a twin.
 
@@ -97,13 +103,12 @@ def plan_random_features(
     phi = parse_activation(activation)
     power = feature_second_moment(phi)
     mu = calibrate_mu(budget)
-    rng = rng if rng is not None else np.random.default_rng(0)
-    if not isinstance(rng, np.random.Generator):
-        raise GratisError("rng must be a numpy Generator")
     small_n, small_d, small_p, denser = shrunken(n, d, p, check_count("twin_records", twin_records))
-    drawn = [draw_sign_twin(small_n, small_d, small_p, phi, rng=rng, n_test=_TEST_RECORDS) for _ in range(twins)]
-    search = _Search(drawn, power, budget.neighbouring.sensitivity_factor / (mu * denser), rng)
-    search.extend(_CLIPS, _TIMES)
+    drawn = _draw_twins(small_n, small_d, small_p, phi, seed, twins)
+    search = _Search(drawn, power, budget.neighbouring.sensitivity_factor / (mu * denser), seed)
+    search.extend(*_COARSE)
+    clip, time, _ = search.best()
+    search.extend(*_neighbours(clip, time))
     clip, time, _ = search.best()
     directions = min(d, n)  # of the training rows
     longer = _LONG_TIMES[_LONG_TIMES * _STABLE * directions * n * min(n, p) < _MOST_WORK]
@@ -180,11 +185,25 @@ def plan_random_features(
     )
 
 
+@lru_cache(maxsize=1)
+def _draw_twins(n: int, d: int, p: int, activation: Activation, seed: int, count: int) -> list[SignTwin]:
+    """Draw the twins, which are the same for every budget."""
+    rng = np.random.default_rng(seed)
+    return [draw_sign_twin(n, d, p, activation, rng=rng, n_test=_TEST_RECORDS) for _ in range(count)]
+
+
+def _neighbours(clip: float, time: float) -> tuple[Array, Array]:
+    """Return what lies between a point of the coarse grid and the next ones."""
+    near_clips = np.abs(np.log(_CLIPS / clip)) < 1.5 * math.log(_CLIPS[1] / _CLIPS[0])
+    near_times = np.abs(np.log(_TIMES / time)) < 2.5 * math.log(_TIMES[1] / _TIMES[0])
+    return _CLIPS[near_clips], _TIMES[near_times]
+
+
 class _Search:
     """Test losses of twins at settings (C in √(p·Eφ²), ηTp·Eφ²/d), added grid by grid."""
 
-    def __init__(self, twins: list[SignTwin], power: float, noise: float, rng: np.random.Generator) -> None:
-        self._twins, self._power, self._noise, self._rng = twins, power, noise, rng
+    def __init__(self, twins: list[SignTwin], power: float, noise: float, seed: int) -> None:
+        self._twins, self._power, self._noise, self._seed = twins, power, noise, seed
         self.settings: list[tuple[float, float]] = []
         self._losses = np.empty((len(twins), 0))
 
@@ -225,7 +244,7 @@ class _Search:
             clip_norms=clips * math.sqrt(twin.n_features * self._power),
             noise_stds=self._total_noise(twin, clips, times) / math.sqrt(steps),
             n_seeds=2,
-            rng=self._rng,
+            rng=np.random.default_rng([self._seed, 1]),
         ).mean(axis=1)
 
     def _total_noise(self, twin: SignTwin, clips: Any, times: Any) -> Any:

@@ -273,8 +273,7 @@ def _planned_rate(settings: FeatureSettings) -> float:
 
 @lru_cache(maxsize=32)
 def _regression_plan(n: int, d: int, p: int, budget: Budget, activation: str) -> Plan:
-    rng = np.random.default_rng(20261115)
-    return plan_random_features(n, d, p, budget, activation=activation, rng=rng, twin_records=_TWIN_RECORDS)
+    return plan_random_features(n, d, p, budget, activation=activation, twin_records=_TWIN_RECORDS)
 
 
 def _stored(features: Any, rows: Array) -> tuple[Any, NDArray[Any]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ def _normals(count: int) -> tuple[Array, Array]:
     return nodes, weights / weights.sum()
 
 
+@lru_cache(maxsize=256)
 def _clipping_factors(clip: float, label_std: float, spread: float, tail: float) -> tuple[Array, Array]:
     """Return (a·C, q·C²) at every level of S, for a clip norm of `clip` typical lengths.
 
