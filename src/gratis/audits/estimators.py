@@ -38,6 +38,8 @@ Array = NDArray[Any]
 ESTIMATORS = {
     "linear": "DPLinearRegression",
     "logistic": "DPLogisticRegression",
+    "additive-regressor": "DPAdditiveRegressor",
+    "additive-classifier": "DPAdditiveClassifier",
     "random-features-regressor": "DPRandomFeaturesRegressor",
     "random-features-classifier": "DPRandomFeaturesClassifier",
     "mlp": "DPMLPClassifier",

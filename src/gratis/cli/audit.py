@@ -147,7 +147,7 @@ def full_batch(
 @app.command("estimator")
 def estimator(
     name: str = typer.Argument(
-        ..., help="linear, logistic, random-features-regressor, random-features-classifier or mlp."
+        ..., help="linear, logistic, additive-regressor, …-classifier, random-features-regressor, …-classifier or mlp."
     ),
     epsilon: float = typer.Option(2.0, help="Budget of one fit, with --delta."),
     algorithm: str | None = typer.Option(None, help="auto, full-batch or one-pass (linear and logistic)."),

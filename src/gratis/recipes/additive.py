@@ -66,7 +66,9 @@ class AdditiveRelease:
 def _plan(stages: AdditivePlan, budget: Budget) -> Plan:
     """What is fixed before the data is touched, in words and numbers."""
     most = 0 if stages.screening is None else stages.screening.most
-    pairs = f"up to {most} pairs of columns are chosen by one noisy gradient" if most else "no pairs are looked for"
+    pairs = "no pairs are looked for"
+    if most:
+        pairs = f"{'one pair' if most == 1 else f'up to {most} pairs'} of columns may be chosen by one noisy gradient"
     return Plan(
         algorithm="additive",
         schedule="posterior mean of all released gradients",
@@ -92,8 +94,9 @@ def _forecast(stages: AdditivePlan, budget: Budget) -> Prediction:
     """What the noise of the gradients will cost, by public sizes: ½·d_eff·(κ√d_eff/(nμ))² for d_eff coefficients."""
     mu = math.hypot(stages.main_mu, stages.joint_mu)
     unit = budget.neighbouring.sensitivity_factor / (stages.n_records * mu)
-    curved = 1 + stages.n_columns * (1 + min(stages.n_cosines, 2))
-    counts = (1 + stages.n_columns / 2, float(curved), float(stages.main.width))
+    # Where a column has its line alone, the middle lies between half of the lines and all of them.
+    likely = 1 + min(stages.n_cosines, 2) if stages.n_cosines else 0.75
+    counts = (1 + stages.n_columns / 2, 1 + stages.n_columns * likely, float(stages.main.width))
     low, value, high = (min(0.5, 0.5 * k * (k * unit**2 + 0.5 / stages.n_records)) for k in sorted(counts))
     return Prediction(
         quantity="excess_risk",
