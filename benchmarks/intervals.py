@@ -51,6 +51,8 @@ def draw(kind: str, n: int, d: int, rng: np.random.Generator) -> tuple[Array, Ar
         errors *= (0.3 + np.abs(X[:, 0])) / np.sqrt(0.09 + 0.6 * np.sqrt(2 / np.pi) + 1)
     if kind == "heavy":
         errors = rng.standard_t(3, n) / np.sqrt(3.0)
+    if kind == "skewed":
+        errors = (np.exp(0.8 * errors) - np.exp(0.32)) / np.sqrt((np.exp(0.64) - 1) * np.exp(0.64))
     slopes = np.random.default_rng(77 + d).standard_normal(d)
     slopes *= 5 / np.linalg.norm(slopes) / sizes
     units = np.ones(d)

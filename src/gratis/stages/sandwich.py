@@ -19,10 +19,9 @@ __all__ = ["Clips", "SolvedStep", "choose_clips", "combined", "shrunk", "solve_s
 
 Array = NDArray[np.float64]
 
-_GAUSSIAN = 1.25  # deviation over mean size, √(π/2)
-_LEAST_CLIP = 2.4  # of the mean size, 1.9 Gaussian deviations
-_CHEAP = 0.55  # noise of the gradient may be so much of its sampling deviation, for a wider clip
-_WIDER = (2.4, 3.0, 3.75, 5.0, 6.25, 7.5, 10.0)
+# Clips of residuals in units of their mean size; the least is 1.9 Gaussian deviations.
+_CLIPS = (2.4, 3.0, 3.75, 5.0, 6.25, 7.5, 10.0)
+_SKEWED = 0.3  # of what a clip takes off errors, the part that may differ between rows and so bias a slope
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +35,16 @@ class Clips:
 
 
 def choose_clips(sizes: ResidualSizes, radius: float, plan: OneStepPlan) -> Clips:
-    """Choose from released sizes: narrow where noise is dear, wider where it is cheap or tails would bias more."""
-    width, unit_noise = sizes.mean, radius * plan.gradient.noise_std
-    clip = max(_LEAST_CLIP * width, _CHEAP * _GAUSSIAN * width / (math.sqrt(plan.n_records) * unit_noise))
-    deviation = _GAUSSIAN * width
-    if sizes.shares is not None and sizes.middles is not None:
-        lost = [float(sizes.shares @ np.maximum(sizes.middles - k * width, 0.0)) for k in _WIDER]
-        costs = [(unit_noise * k * width) ** 2 + bias**2 for k, bias in zip(_WIDER, lost, strict=True)]
-        clip = max(clip, _WIDER[int(np.argmin(costs))] * width)
-    inside = math.erf(clip / deviation / math.sqrt(2))
-    if sizes.shares is not None and sizes.middles is not None:
-        upper = sizes.middles / 0.85
-        part = np.clip(1 + np.log(clip / upper) / math.log(math.sqrt(2)), 0.0, 1.0)
-        inside = float(np.clip(sizes.shares @ part, inside - 0.08, min(inside + 0.05, 1.0)))
-        deviation = max(deviation, math.sqrt(max(float(sizes.shares @ (0.75 * np.square(upper))), 0.0)))
+    """Choose from released sizes the clip of least error: noise, sampling, and the most that clipping may bias."""
+    noise, candidates = radius * plan.gradient.noise_std, [multiple * sizes.mean for multiple in _CLIPS]
+    costs = []
+    for clip in candidates:
+        inside, square, lost = sizes.clipped(clip)
+        costs.append(((noise * clip) ** 2 + square / plan.n_records) / inside**2 + (_SKEWED * lost) ** 2)
+    clip = candidates[int(np.argmin(costs))]
     # Noise against the bias of a tail like r⁻⁵.
-    level = 3 * _GAUSSIAN * width * max(1.0, 1 / (25 * plan.level.noise_std)) ** 0.25
-    return Clips(clip, inside, deviation, level)
+    level = 3.75 * sizes.mean * max(1.0, 1 / (25 * plan.level.noise_std)) ** 0.25
+    return Clips(clip, sizes.clipped(clip)[0], sizes.deviation, level)
 
 
 @dataclass(frozen=True, slots=True)
