@@ -42,13 +42,22 @@ def rows_for_intervals(n_columns: int, *, mu: float, neighbouring: Neighbouring)
 class WidthPrediction:
     """Median standard error of a slope over that of least squares: normal columns and errors, and a family's range.
 
-    `radius`: K²/d_eff of the weights that goes with it.
+    `radius`: K²/d_eff of the weights that goes with it. `family`: every member, by its columns and errors.
     """
 
     value: float
-    low: float
-    high: float
     radius: float
+    family: dict[str, float]
+
+    @property
+    def low(self) -> float:
+        """The least of the family."""
+        return min(self.family.values())
+
+    @property
+    def high(self) -> float:
+        """The largest of the family."""
+        return max(self.family.values())
 
 
 def predict_width(plan: OneStepPlan, start_risk: float, *, least_radius: float = 1.0) -> WidthPrediction:
@@ -63,12 +72,12 @@ def predict_width(plan: OneStepPlan, start_risk: float, *, least_radius: float =
     widths = [_width(plan, start_risk, radius, "normal", "normal") for radius in radii]
     chosen = max(index for index, width in enumerate(widths) if width <= (1 + _WORTH) * min(widths))
     radius = radii[chosen]
-    family = [
-        _width(plan, start_risk, radius, columns, errors)
+    family = {
+        f"{columns} columns, {errors} errors": _width(plan, start_risk, radius, columns, errors)
         for columns in ("normal", "mixed")
         for errors in ("normal", "student", "log-normal")
-    ]
-    return WidthPrediction(widths[chosen], min(family), max(family), radius)
+    }
+    return WidthPrediction(widths[chosen], radius, family)
 
 
 def _width(plan: OneStepPlan, start_risk: float, radius: float, columns: str, errors: str) -> float:
@@ -97,11 +106,13 @@ def _width(plan: OneStepPlan, start_risk: float, radius: float, columns: str, er
 def _residuals(plan: OneStepPlan, radius: float, errors: str) -> tuple[float, float, float]:
     """P(|r| ≤ c), E clip_c(r)² and c, for errors of variance 1 and the clip that the fit would choose."""
     sizes = _error_sizes(errors)
-    shares = None
+    scaled = sizes * math.sqrt(_UNEXPLAINED)
+    known = ResidualSizes(float(scaled.mean()))
     if plan.in_octaves:
-        scaled = sizes * math.sqrt(_UNEXPLAINED)
-        shares = np.bincount(np.minimum(np.searchsorted(EDGES, scaled), BINS - 1), minlength=BINS) / len(sizes)
-    known = ResidualSizes(float(sizes.mean()) * math.sqrt(_UNEXPLAINED), shares)
+        counts = np.bincount(np.minimum(np.searchsorted(EDGES, scaled), BINS - 1), minlength=BINS)
+        known = ResidualSizes.of_counts(
+            counts * (plan.n_records / len(sizes)), plan.residuals.noise_std, plan.n_records
+        )  # fmt: skip
     clip = choose_clips(known, radius, plan).residual / math.sqrt(_UNEXPLAINED)
     return float((sizes <= clip).mean()), float(np.square(np.minimum(sizes, clip)).mean()), clip
 

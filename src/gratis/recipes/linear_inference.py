@@ -171,9 +171,7 @@ class LinearInference:
             plain = self._staged().plan
             return replace(plain, reasons=(f"{self.withheld[0].upper()}{self.withheld[1:]}.", *plain.reasons))
         event, prediction, width = self.event, self._prediction(), self.width
-        details = {
-            "interval_width_over_ols": width.value, "interval_width_low": width.low, "interval_width_high": width.high,
-        }  # fmt: skip
+        details = {"interval_width_over_ols": width.value, "interval_width_family": width.family}
         return Plan(
             algorithm="full-batch",
             schedule="preconditioned, then one step of bounded influence",

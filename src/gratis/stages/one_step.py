@@ -166,6 +166,19 @@ class ResidualSizes:
     mean: float
     shares: Array | None = None  # of the bins; None: only the mean is known, and errors are taken to be normal
 
+    @classmethod
+    def of_counts(cls, noisy: Array, std: float, n_records: int) -> ResidualSizes:
+        """Read counts with noise `std`: bins up to the last that stands out, and what lies beyond it in the next."""
+        beyond = noisy[::-1].cumsum()[::-1]
+        clear = beyond > 4.5 * std * np.sqrt(np.arange(BINS, 0, -1))
+        top = int(np.flatnonzero(clear).max(initial=0))
+        kept = np.where(np.arange(BINS) <= top, noisy, 0.0)
+        if top + 1 < BINS:
+            kept[top + 1] = max(float(beyond[top + 1]), 0.0)
+        fewer = n_records - noisy.sum() > 3 * std * math.sqrt(BINS)  # records may be left out
+        shares = kept / (max(float(noisy.sum()), 0.1 * n_records) if fewer else n_records)
+        return cls(max(float(shares @ (0.85 * EDGES)), float(EDGES[0])), shares)
+
     @property
     def deviation(self) -> float:
         """√E r², no less than normal errors of this mean size have."""
@@ -219,16 +232,7 @@ def release_residual_sizes(
     if not plan.in_octaves:
         mean = noise.release(rows.total(clipped) / plan.n_records, std)
         return ResidualSizes(min(max(_WIDEST_SIZE * float(mean[0]), 0.15), 2.0))
-    noisy = noise.release(rows.total(counts), std)
-    beyond = noisy[::-1].cumsum()[::-1]
-    clear = beyond > 4.5 * std * np.sqrt(np.arange(BINS, 0, -1))
-    top = int(np.flatnonzero(clear).max(initial=0))
-    kept = np.where(np.arange(BINS) <= top, noisy, 0.0)
-    if top + 1 < BINS:  # what lies further out and does not stand out bin by bin
-        kept[top + 1] = max(float(beyond[top + 1]), 0.0)
-    fewer = plan.n_records - noisy.sum() > 3 * std * math.sqrt(BINS)  # records may be left out
-    shares = kept / (max(float(noisy.sum()), 0.1 * plan.n_records) if fewer else plan.n_records)
-    return ResidualSizes(max(float(shares @ (0.85 * EDGES)), float(EDGES[0])), shares)
+    return ResidualSizes.of_counts(noise.release(rows.total(counts), std), std, plan.n_records)
 
 
 @dataclass(frozen=True, slots=True)
