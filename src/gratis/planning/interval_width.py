@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtrit
+from scipy.special import expit, ndtri, stdtrit
 
 from gratis.records.neighbouring import Neighbouring
+from gratis.stages.logistic_step import LogisticStepPlan
 from gratis.stages.one_step import BINS, EDGES, OneStepPlan, ResidualSizes
 from gratis.stages.sandwich import choose_clips
 
-__all__ = ["WidthPrediction", "predict_width", "rows_for_intervals"]
+__all__ = ["WidthPrediction", "predict_logistic_width", "predict_width", "rows_for_intervals"]
 
 Array = NDArray[np.float64]
 
@@ -69,38 +71,76 @@ def predict_width(plan: OneStepPlan, start_risk: float, *, least_radius: float =
     3 degrees, or log-normal.
     """
     radii = [radius for radius in _RADII if radius >= least_radius]
-    widths = [_width(plan, start_risk, radius, "normal", "normal") for radius in radii]
-    chosen = max(index for index, width in enumerate(widths) if width <= (1 + _WORTH) * min(widths))
-    radius = radii[chosen]
+    radius = _widest(radii, lambda radius: _width(plan, start_risk, radius, "normal", "normal"))
     family = {
         f"{columns} columns, {errors} errors": _width(plan, start_risk, radius, columns, errors)
         for columns in ("normal", "mixed")
         for errors in ("normal", "student", "log-normal")
     }
-    return WidthPrediction(widths[chosen], radius, family)
+    return WidthPrediction(family["normal columns, normal errors"], radius, family)
+
+
+def predict_logistic_width(plan: LogisticStepPlan) -> WidthPrediction:
+    """Predict the width over that of maximum likelihood, for log-odds of variance 1.
+
+    The family of the range: columns all normal or mixed as for `predict_width`; classes even, or one record in ten of
+    the second.
+    """
+    radius = _widest(_RADII, lambda radius: _logistic_width(plan, radius, "normal", 0.5))
+    family = {
+        f"{columns} columns, {100 * share:g} % of the second class": _logistic_width(plan, radius, columns, share)
+        for columns in ("normal", "mixed")
+        for share in (0.5, 0.1)
+    }
+    return WidthPrediction(next(iter(family.values())), radius, family)
+
+
+def _widest(radii: Sequence[float], width: Callable[[float], float]) -> float:
+    widths = [width(radius) for radius in radii]
+    return max(radius for radius, found in zip(radii, widths, strict=True) if found <= (1 + _WORTH) * min(widths))
 
 
 def _width(plan: OneStepPlan, start_risk: float, radius: float, columns: str, errors: str) -> float:
-    """The terms of `stages.sandwich` at their expectations, for errors of variance 1 and whitened columns.
-
-    J = E w·uuᵀ·P(|r| ≤ c), privacy (κKc/(nμ_g))², the Jacobian's noise to second order in J⁻¹, E w²uuᵀ·E clip_c(r)²/n.
-    """
-    n, size = plan.n_records, plan.n_columns
-    square = radius * size
+    """For errors of variance 1: J = E w·uuᵀ·P(|r| ≤ c), privacy (κKc/(nμ_g))², and E w²uuᵀ·E clip_c(r)²/n."""
+    square = radius * plan.n_columns
     inside, clipped, clip = _residuals(plan, math.sqrt(square), errors)
-    rows = _in_basis(size, columns)
-    weights = np.minimum(1.0, square / np.square(rows).sum(axis=1))
-    jacobian = inside * (rows * weights[:, None]).T @ rows / len(rows)
-    sampling = clipped * (rows * np.square(weights)[:, None]).T @ rows / len(rows)
+    rows = _in_basis(plan.n_columns, columns)
+    one = np.ones(len(rows))
     of_gradient = (math.sqrt(square) * clip * plan.gradient.noise_std) ** 2
     of_jacobian = (square * plan.jacobian.noise_std) ** 2 / 2
-    through = of_jacobian * start_risk / _UNEXPLAINED * (1 + 1 / size)
-    inverse = np.linalg.inv(jacobian)
-    slopes = slice(max(size - 1, 1))
-    private = np.diag(inverse @ (sampling + n * (of_gradient + through) * np.eye(size)) @ inverse)[slopes]
+    through = of_jacobian * start_risk / _UNEXPLAINED * (1 + 1 / plan.n_columns)
+    noise = plan.n_records * (of_gradient + through)
+    return _over_plain(rows, square, inside * one, clipped * one, one, noise, of_jacobian)
+
+
+def _logistic_width(plan: LogisticStepPlan, radius: float, columns: str, share: float) -> float:
+    """J = E w·p(1−p)·uuᵀ, privacy (κK/(nμ_g))², and E w²·p(1−p)·uuᵀ/n."""
+    square = radius * plan.n_columns
+    rows = _in_basis(plan.n_columns, columns)
+    scores = rows[:, :-1].sum(axis=1)
+    p = expit((scores - scores.mean()) / scores.std() + 1.2 * math.log(share / (1 - share)))
+    steep = p * (1 - p)
+    noise = plan.n_records * (math.sqrt(square) * plan.gradient.noise_std) ** 2
+    return _over_plain(rows, square, steep, steep, steep, noise, (square / 4 * plan.jacobian.noise_std) ** 2 / 2)
+
+
+def _over_plain(
+    rows: Array, square: float, bend: Array, spread: Array, plain: Array, noise: float, of_jacobian: float
+) -> float:
+    """The terms of `stages.sandwich` at their expectations, over the variance without privacy, weights and clips.
+
+    The Jacobian's noise enters to second order in J⁻¹.
+    """
+
+    def moments(factor: Array) -> Array:
+        return np.asarray((rows * factor[:, None]).T @ rows / len(rows))
+
+    size = rows.shape[1]
+    weights = np.minimum(1.0, square / np.square(rows).sum(axis=1))
+    inverse, slopes = np.linalg.inv(moments(bend * weights)), slice(max(size - 1, 1))
+    private = np.diag(inverse @ (moments(spread * np.square(weights)) + noise * np.eye(size)) @ inverse)[slopes]
     inflated = 1 + 3 * (size + 1) * of_jacobian * np.square(np.diag(inverse)[slopes])
-    plain = np.diag(np.linalg.inv(rows.T @ rows / len(rows)))[slopes]
-    return float(np.median(np.sqrt(private * inflated / plain)))
+    return float(np.median(np.sqrt(private * inflated / np.diag(np.linalg.inv(moments(plain)))[slopes])))
 
 
 def _residuals(plan: OneStepPlan, radius: float, errors: str) -> tuple[float, float, float]:
@@ -109,7 +149,7 @@ def _residuals(plan: OneStepPlan, radius: float, errors: str) -> tuple[float, fl
     scaled = sizes * math.sqrt(_UNEXPLAINED)
     known = ResidualSizes(float(scaled.mean()))
     if plan.in_octaves:
-        counts = np.bincount(np.minimum(np.searchsorted(EDGES, scaled), BINS - 1), minlength=BINS)
+        counts = np.bincount(np.minimum(np.searchsorted(EDGES, scaled), BINS - 1), minlength=BINS).astype(np.float64)
         known = ResidualSizes.of_counts(
             counts * (plan.n_records / len(sizes)), plan.residuals.noise_std, plan.n_records
         )  # fmt: skip

@@ -42,7 +42,16 @@ from gratis.stages.released_linear import ReleasedLinear
 from gratis.stages.sandwich import choose_clips, combined, shrunk, solve_step
 from gratis.stages.staged import StagedPlan, check_memory, release_basis
 
-__all__ = ["ESTIMANDS", "InferenceRelease", "LinearInference", "least_rows", "needed_for_width"]
+__all__ = [
+    "ESTIMANDS",
+    "HIDDEN",
+    "InferenceRelease",
+    "LinearInference",
+    "least_rows",
+    "needed_for_width",
+    "original_units",
+    "too_few",
+]
 
 Array = NDArray[np.float64]
 
@@ -95,17 +104,7 @@ class LinearInference:
     @property
     def withheld(self) -> str | None:
         """Why there will be no intervals, from public sizes, and what would help; None if there will be."""
-        rows, columns = self.facts.rows, self.facts.columns
-        wanted = least_rows(columns, self.budget)
-        if rows >= wanted:
-            return None
-        few = (columns + 1) * (rows / wanted) ** (2 / 3) - 1
-        epsilon = gdp_epsilon_upper_bound(mu=self.mu * wanted / rows, delta=self.budget.delta or 1e-6)
-        fewer = f", or at most {int(few)} columns" if few >= 1 else ""
-        return (
-            f"intervals are withheld: {rows} rows of {columns} columns are too few for {self.budget.describe()}; "
-            f"about {wanted} rows would do, or epsilon of about {epsilon:.2g}{fewer}"
-        )
+        return too_few(self.facts, self.budget, least_rows(self.facts.columns, self.budget))
 
     @cached_property
     def _mus(self) -> dict[str, float]:
@@ -252,8 +251,8 @@ class LinearInference:
         )  # fmt: skip
         prediction = in_original_units(self._prediction(), fit)
         if not solved.trusted:
-            return InferenceRelease(fit, prediction, ReleasedInference(rows=n, withheld=_HIDDEN))
-        change, shift = _original_units(moved, basis.features, basis.target)
+            return InferenceRelease(fit, prediction, ReleasedInference(rows=n, withheld=HIDDEN))
+        change, shift = original_units(moved, basis.features, basis.target)
         return InferenceRelease(
             fit, prediction,
             ReleasedInference(
@@ -269,6 +268,20 @@ class LinearInference:
 def least_rows(columns: int, budget: Budget) -> int:
     """Return from how many rows on there are intervals: a rule of public sizes (`rows_for_intervals`)."""
     return rows_for_intervals(columns, mu=calibrate_mu(budget), neighbouring=budget.neighbouring)
+
+
+def too_few(facts: Facts, budget: Budget, wanted: int) -> str | None:
+    """Why there can be no intervals with fewer rows than `wanted`, and what would help; None if there are as many."""
+    rows, columns = facts.rows, facts.columns
+    if rows >= wanted:
+        return None
+    few = (columns + 1) * (rows / wanted) ** (2 / 3) - 1
+    epsilon = gdp_epsilon_upper_bound(mu=calibrate_mu(budget) * wanted / rows, delta=budget.delta or 1e-6)
+    fewer = f", or at most {int(few)} columns" if few >= 1 else ""
+    return (
+        f"intervals are withheld: {rows} rows of {columns} columns are too few for {budget.describe()}; "
+        f"about {wanted} rows would do, or epsilon of about {epsilon:.2g}{fewer}"
+    )
 
 
 def needed_for_width(
@@ -308,13 +321,13 @@ def _within_windows(moved: Preconditioner, features: Standardiser) -> float:
     return math.sqrt(moved.effective_dimension + float(np.minimum(ends, 1e4).max()))
 
 
-_HIDDEN = (
+HIDDEN = (
     "intervals are withheld: some direction of the columns varies less than the noise of its release; columns that "
     "nearly repeat others or hardly vary should be left out, or more rows or a larger epsilon are needed"
 )
 
 
-def _original_units(moved: Preconditioner, features: Standardiser, target: Standardiser) -> tuple[Array, Array]:
+def original_units(moved: Preconditioner, features: Standardiser, target: Standardiser) -> tuple[Array, Array]:
     """Return M and m such that Mθ + m are intercept and slopes in original units, for θ in the released basis."""
     size = features.scale.size + 1
     unit, place = float(target.scale[0]), float(target.centre[0])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gratis.stages.one_step import OneStepPlan, ReleasedStep, ResidualSizes
 
-__all__ = ["Clips", "SolvedStep", "choose_clips", "combined", "shrunk", "solve_step"]
+__all__ = ["Clips", "SolvedStep", "choose_clips", "combined", "shrunk", "solve_curved_step", "solve_step"]
 
 Array = NDArray[np.float64]
 
@@ -80,7 +80,19 @@ class SolvedStep:
 
 
 def solve_step(step: ReleasedStep, clips: Clips, effective_dimension: float, n_records: int) -> SolvedStep:
-    """Solve Jδ = g; eigenvalues that noise hides are kept away from zero, and nothing is then to be trusted."""
+    """Solve Jδ = g for residuals of any size; S is no less than a quarter of what equal variances would give."""
+    whole = max(np.trace(step.jacobian) / clips.inside, 0.2 * effective_dimension)
+    even = max(np.trace(step.squares) / whole, (clips.residual / 6) ** 2)
+    return _solved(step, even, 0.2, clips.inside, n_records)
+
+
+def solve_curved_step(step: ReleasedStep, n_records: int) -> SolvedStep:
+    """Solve Jδ = g for two classes, where S is about J: p(1−p) is the variance of y and the slope of p."""
+    return _solved(step, 1.0, 0.01, 1.0, n_records)
+
+
+def _solved(step: ReleasedStep, even: float, least: float, inside: float, n_records: int) -> SolvedStep:
+    """Eigenvalues that noise hides are kept away from zero, and nothing is then to be trusted."""
     jacobian, gradient = step.jacobian, step.gradient
     size = len(gradient)
     edge = step.jacobian_noise * math.sqrt(2 * size)  # about the spectral norm of symmetric noise
@@ -89,11 +101,9 @@ def solve_step(step: ReleasedStep, clips: Clips, effective_dimension: float, n_r
     inverse = (vectors / safe) @ vectors.T
     move = inverse @ gradient
     # S as released is unbiased in every direction; below a quarter of what equal variances would give, that quarter.
-    whole = max(np.trace(jacobian) / clips.inside, 0.2 * effective_dimension)
-    even = max(np.trace(step.squares) / whole, (clips.residual / 6) ** 2)
     found, axes = np.linalg.eigh(step.squares)
-    least = 0.25 * even * np.maximum(np.einsum("ij,ik,kj->j", axes, jacobian, axes), 0.2)
-    squares = (axes * np.maximum(found, least)) @ axes.T
+    floor = 0.25 * even * np.maximum(np.einsum("ij,ik,kj->j", axes, jacobian, axes), least)
+    squares = (axes * np.maximum(found, floor)) @ axes.T
     of_jacobian = step.jacobian_noise**2 / 2 * (float(move @ move) * np.eye(size) + np.outer(move, move))
     return SolvedStep(
         move=move,
@@ -103,7 +113,7 @@ def solve_step(step: ReleasedStep, clips: Clips, effective_dimension: float, n_r
         sampling=squares / n_records,
         squares=squares,
         trusted=bool(values[0] > edge),
-        inside=clips.inside,
+        inside=inside,
     )
 
 
