@@ -32,6 +32,7 @@ class Expected:
     shape: tuple[str, ...]
     dtype: str = "float64"
     values: str = "finite"
+    optional: bool = False
 
 
 def _map(name: str, width: str) -> dict[str, Expected]:
@@ -62,7 +63,7 @@ _ADDITIVE = {
 _TABLE: dict[str, dict[str, Expected]] = {
     "DPAdditiveRegressor": _ADDITIVE,
     "DPAdditiveClassifier": _CLASSES | _ADDITIVE,
-    "DPLinearRegression": _LINEAR,
+    "DPLinearRegression": _LINEAR | {"noise-covariance": Expected(("columns and one",) * 2, optional=True)},
     "DPLinearRegression with intervals": _LINEAR | _INFERENCE | {"errors": Expected(("2", "sizes"), values="rising")},
     "DPLogisticRegression": _CLASSES | _LINEAR,
     "DPLogisticRegression with intervals": _CLASSES
@@ -76,7 +77,7 @@ _TABLE: dict[str, dict[str, Expected]] = {
 
 
 def _expected(kind: str, headers: Mapping[str, Header], n_means: int) -> dict[str, Expected]:
-    found = dict(_TABLE[kind])
+    found = {name: one for name, one in _TABLE[kind].items() if name in headers or not one.optional}
     if kind == "DPMLPClassifier":
         # The hidden widths are not known beforehand; every layer must take what the one before it gives.
         last = max(sum(name.startswith("layer-") for name in headers), 1) - 1

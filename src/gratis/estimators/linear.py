@@ -62,6 +62,8 @@ class DPLinearRegression(RegressorMixin, InferenceWords, PrivateLinearModel):
     Attributes
     ----------
     coef_, intercept_ : in the original units; `predict` also winsorises features at the released windows.
+    noise_covariance_ : of intercept and coefficients, the part that is the noise of privacy, where descent ran in the
+        basis of released second moments: first order, as if no gradient were clipped. Sampling is not in it.
     inference_ : with inference=True, a `CoefficientInference`: estimates and intervals, or why they are withheld. Its
         `params` are free of shrinkage and winsorising, `coef_` are what predicts best.
     plan_, prediction_, certificate_ : what was planned, predicted and proved.
@@ -87,6 +89,9 @@ class DPLinearRegression(RegressorMixin, InferenceWords, PrivateLinearModel):
         super()._publish(released)
         if isinstance(released, InferenceRelease):
             self._publish_inference(released.inference)
+        noise = getattr(released.fit, "noise_covariance", None)
+        if noise is not None:
+            self.noise_covariance_ = released.fit.covariance_in_original_units(noise)
 
     def _publish_coefficients(self, slopes: NDArray[np.float64], intercept: NDArray[np.float64]) -> None:
         self.coef_, self.intercept_ = slopes[:, 0], float(intercept[0])

@@ -282,6 +282,8 @@ def _restore(estimator: Any, arrays: Arrays, facts: ModelFacts, feature_map: Any
             event=estimator.certificate_.event,
         )
         estimator._publish_coefficients(*estimator.fit_.original_units())
+        if "noise-covariance" in arrays:
+            estimator.noise_covariance_ = arrays["noise-covariance"]
         if facts.inference is not None:
             _restore_inference(estimator, arrays, facts.inference)
         return

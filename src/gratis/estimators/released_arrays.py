@@ -31,6 +31,8 @@ def released_arrays(estimator: Any) -> Arrays:
         return arrays | maps | additive_arrays(found)
     if hasattr(estimator, "fit_"):
         arrays["parameters"] = estimator.fit_.parameters
+        if hasattr(estimator, "noise_covariance_"):
+            arrays["noise-covariance"] = estimator.noise_covariance_
         if hasattr(estimator, "inference_") and estimator.inference_.withheld is None:
             found = estimator.inference_.found
             arrays["estimates"] = found.estimates

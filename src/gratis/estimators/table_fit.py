@@ -129,6 +129,8 @@ class TableJob:
             begin()
         estimator.fit(*((self.training,) if rows is None else rows), plan=self.plan)
         with uninterrupted():
+            if hasattr(estimator, "inference_"):
+                estimator.inference_ = estimator.inference_.renamed(self.schema.names)
             # Classes are given as positions: what that assumed about the file is known only here.
             stated = estimator.certificate_.assumptions + self.assumptions
             estimator.certificate_ = replace(estimator.certificate_, assumptions=stated)
@@ -248,6 +250,8 @@ def plan_table_fit(
     if not budget.epsilon or not budget.delta:
         raise GratisError("a fit needs a budget with a positive epsilon and a positive delta")
     table, full, column, task, assumptions = _opened(path, target, task, model, classes, schema, ignore, hash_buckets)
+    if (options or {}).get("inference") or (planned is not None and planned.choices.get("inference")):
+        full = full.with_references()
     n_rows = table.count_rows()
     if not any_delta and budget.delta * n_rows >= 1:
         raise GratisError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -44,8 +44,9 @@ class Kind(StrEnum):
 class Column:
     """One column and how it becomes numbers.
 
-    `levels` (public) or `buckets` for categories; `missing` is a public number to put where a number is missing,
-    None leaves it to the estimator, which puts the privately released centre there.
+    `levels` (public) or `buckets` for categories; the level `reference` gets no column of its own. `missing` is a
+    public number to put where a number is missing, None leaves it to the estimator, which puts the privately released
+    centre there.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Column:
     levels: tuple[str, ...] | None = None
     buckets: int | None = None
     missing: float | None = None
+    reference: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind is Kind.CATEGORICAL:
@@ -62,6 +64,8 @@ class Column:
                 raise GratisError(f"the levels of {self.name!r} must be a list of different texts")
             if self.buckets is not None and not 2 <= self.buckets <= 2**16:
                 raise GratisError(f"the buckets of {self.name!r} must be between 2 and 65536")
+        if self.reference is not None and self.reference not in (self.levels or ()):
+            raise GratisError(f"the reference of {self.name!r} must be one of its levels")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -69,17 +73,19 @@ class Column:
         if self.kind is Kind.IGNORED:
             return ()
         if self.levels is not None:
-            return tuple(f"{self.name}={level}" for level in self.levels)
+            return tuple(f"{self.name}={level}" for level in self.levels if level != self.reference)
         return (self.name,) if self.buckets is None else tuple(f"{self.name}#{i}" for i in range(self.buckets))
 
     def encode(self, cells: Any) -> Array:
-        """Return (rows, width): numbers, or one 1 a row; unknown or missing categories are all zero."""
+        """Return (rows, width): numbers, or one 1 a row; unknown or missing categories, and the reference, are zero."""
         if self.kind is Kind.NUMERIC:
             return self.filled(numbers(cells).astype(np.float64, copy=False)[:, None])
         if self.kind is Kind.BOOLEAN:
             return self._truth(cells)[:, None]
-        place, width = self.positions(cells), len(self.names)
-        return np.asarray(place[:, None] == np.arange(width), dtype=np.float64)
+        places = np.arange(len(self.names))
+        if self.reference is not None and self.levels is not None:
+            places = np.delete(np.arange(len(self.levels)), self.levels.index(self.reference))
+        return np.asarray(self.positions(cells)[:, None] == places, dtype=np.float64)
 
     def filled(self, values: Array) -> Array:
         """Return numbers with the public one where they are missing."""
@@ -128,14 +134,16 @@ class Column:
         data: dict[str, Any] = {"kind": str(self.kind)}
         if self.levels is not None:
             data["levels"] = list(self.levels)
-        return data | {k: v for k in ("buckets", "missing") if (v := getattr(self, k)) is not None}
+        return data | {k: v for k in ("buckets", "missing", "reference") if (v := getattr(self, k)) is not None}
 
     @classmethod
     def from_json(cls, name: str, data: Any) -> Column:
         """Read a column: a kind, or an object with `kind` and, where they apply, `levels`, `buckets`, `missing`."""
         data = {"kind": data} if isinstance(data, str) else data
-        if not isinstance(data, Mapping) or not set(data) <= {"kind", "levels", "buckets", "missing"}:
-            raise GratisError(f"the schema of {name!r} must be a kind, or have kind, levels, buckets, missing")
+        if not isinstance(data, Mapping) or not set(data) <= {"kind", "levels", "buckets", "missing", "reference"}:
+            raise GratisError(
+                f"the schema of {name!r} must be a kind, or have kind, levels, buckets, missing, reference"
+            )
         if data.get("kind") not in list(Kind):
             raise GratisError(f"the kind of {name!r} must be one of {', '.join(Kind)}, got {data.get('kind')!r}")
         levels, buckets, missing = (data.get(key) for key in ("levels", "buckets", "missing"))
@@ -151,6 +159,7 @@ class Column:
             levels=None if levels is None else tuple(map(str, levels)),
             buckets=buckets,
             missing=missing,
+            reference=None if data.get("reference") is None else str(data["reference"]),
         )
 
 
@@ -195,6 +204,20 @@ class TableSchema:
             if column.missing is not None:
                 X[:, place] = column.filled(X[:, place])
         return X
+
+    def with_references(self) -> TableSchema:
+        """The same with the first level of every category left out, where no other reference is declared.
+
+        With all levels, columns of a category add up to one, and no coefficient of theirs is determined.
+        """
+        return TableSchema(
+            tuple(
+                replace(column, reference=column.levels[0])
+                if column.levels is not None and column.reference is None and len(column.levels) > 1
+                else column
+                for column in self.columns
+            )
+        )
 
     def column(self, name: str) -> Column | None:
         """Look a column up."""
