@@ -24,14 +24,14 @@ def test_plan_says_how_wide_and_what_would_be_narrower():
     )
     assert found.exit_code == 0, found.output
     data = json.loads(found.stdout)
-    width, needed = data["prediction"]["details"]["interval_width_over_ols"], data["target_width"]
+    width, needed = data["prediction"]["interval_width_over_ols"], data["target_width"]
     assert 1 < width < 1.2
     assert needed["rows"] < 20_000
     assert needed["epsilon"] < 4
     again = RUNNER.invoke(
         app, ["plan", "linear", "--n", str(needed["rows"]), "--d", "5", *BUDGET, "--inference", "--json"]
     )
-    assert json.loads(again.stdout)["prediction"]["details"]["interval_width_over_ols"] == pytest.approx(1.2, rel=0.02)
+    assert json.loads(again.stdout)["prediction"]["interval_width_over_ols"] == pytest.approx(1.2, rel=0.02)
     for wrong in (["plan", "additive", "--inference"], ["plan", "linear", "--target-width", "2"]):
         refused = RUNNER.invoke(app, [*wrong, "--n", "2000", "--d", "5", *BUDGET])
         assert isinstance(refused.exception, GratisError)
