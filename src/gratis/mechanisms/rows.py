@@ -36,11 +36,11 @@ class Rows:
         self.chunks = chunks or (lambda: in_chunks(self.batches()))
 
     @classmethod
-    def held(cls, X: Array, y: Array) -> Rows:
-        """Rows of arrays: X (n, D), y (n,)."""
-        if X.ndim != 2 or y.shape != X.shape[:1]:
+    def held(cls, X: Array, *others: Array) -> Rows:
+        """Rows of arrays: X (n, D), and what else there is of each record, mostly y (n,)."""
+        if X.ndim != 2 or any(other.shape[:1] != X.shape[:1] for other in others):
             raise GratisError("X must be a matrix of records by columns, and y have one entry for each record")
-        return cls(lambda: iter(((X, y),)), *X.shape, in_memory=True)
+        return cls(lambda: iter(((X, *others),)), *X.shape, in_memory=True)
 
     @classmethod
     def one_chunk(cls, X: Array, *others: Array) -> Rows:
@@ -64,6 +64,10 @@ class Rows:
             mapped = lambda: (change(*chunk) for chunk in chunks())  # noqa: E731
         width = self.n_features if n_features is None else n_features
         return Rows(mapped, self.n_rows, width, chunks=mapped, in_memory=self.in_memory)
+
+    def targets(self) -> Rows:
+        """The targets of (X, y), as a table of one column."""
+        return self.mapped(lambda _, y: (y[:, None],), n_features=1)
 
     def total(self, contribution: Callable[..., Array]) -> Array:
         """Σ over chunks of what `contribution` makes of each: the same bits from an array and from a file."""
