@@ -73,6 +73,7 @@ class OnePassLinear:
     descent: Descent = field(default_factory=Descent)
     chosen_from_releases: bool = False
     needs_arrays: bool = False
+    needs_order: bool = True
 
     def __post_init__(self) -> None:
         self.descent.refuse("one pass", "average", "engine", "noise")
