@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,17 +24,21 @@ from gratis.estimators.model_choice import (
 )
 from gratis.estimators.private_fit import Release
 from gratis.estimators.settlement import LateLedger, uninterrupted
+from gratis.estimators.table_reading import TableReading
 from gratis.mechanisms.noise import NoiseSource
 from gratis.records.budget import Budget
 from gratis.records.errors import BudgetExceededError, GratisError
 from gratis.records.facts import Facts
-from gratis.rows.encoding import Column, EncodedRows, Kind, TableSchema, can_be_target, distinct_values
-from gratis.rows.tables import CSVTable, Table, open_table
+from gratis.rows.columns import Column, Kind, can_be_target
+from gratis.rows.encoding import EncodedRows, TableSchema, distinct_values
+from gratis.rows.readings import ColumnReading
+from gratis.rows.tables import Table
 
 __all__ = ["TableFit", "TableJob", "plan_table_fit", "table_sizes"]
 
 _MOST_CLASSES = 32  # whole numbers with at most so many values are taken for classes
 _COPIES = 6  # of the matrix, that a fit in memory needs
+_READABLE = "that cells can be read, and targets are present and of more than one value, is public"
 TASKS = ("regression", "classification")
 
 
@@ -65,6 +68,8 @@ class TableJob:
     assumptions: tuple[str, ...]
     options: dict[str, Any]
     plan: FitPlan
+    missing_target: str = "refuse"
+    task_words: str | None = None
 
     @property
     def training(self) -> EncodedRows:
@@ -73,6 +78,11 @@ class TableJob:
 
     def _rows(self, part: str) -> EncodedRows:
         return EncodedRows(self.table, self.schema, self.target, self.n_rows, held_out=self.held_out, part=part)
+
+    @property
+    def readings(self) -> tuple[ColumnReading, ...]:
+        """What every column became, the target too."""
+        return self.schema.readings(self.table, self.target)
 
     @property
     def n_classes(self) -> int | None:
@@ -85,6 +95,7 @@ class TableJob:
         sentences = [
             f"{self.training.n_rows} rows, {columns} columns after encoding; {kind} of {self.target.name!r}"
             + (f" with {self.n_classes} classes." if self.n_classes else "."),
+            *([self.task_words] if self.task_words else []),
             f"Budget {self.budget.describe()}.",
             f"Model: {self.model}" + (f": {self.choice.reason}" if self.choice else "."),
             *self.plan.words(),
@@ -103,7 +114,7 @@ class TableJob:
     def check(self) -> None:
         """Read every row once and refuse what cannot be trained on. That answer is not private; nothing is spent."""
         for part in (self.training, *((self._rows("held-out"),) if self.held_out else ())):
-            part.validate()
+            part.validate(missing_targets=self.missing_target == "leave-out")
 
     def run(
         self,
@@ -181,6 +192,7 @@ class TableJob:
             "rows": self.training.n_rows,
             "columns": len(self.schema.names),
             "words": self.words(),
+            "readings": [reading.to_json() for reading in self.readings],
             "reasons": list(plan.reasons),
             "assumptions": list(self.assumptions),
             "expected_score": expected.to_json() if expected is not None else None,
@@ -207,31 +219,31 @@ def _settled(done: TableFit, ledger: LateLedger | None, save: Callable[[TableFit
 
 
 def plan_table_fit(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Table,
     target: str,
     budget: Budget,
     *,
     model: str = "auto",
     task: str = "auto",
     classes: Sequence[str] | None = None,
-    schema: str | os.PathLike[str] | None = None,
-    ignore: Sequence[str] = (),
-    hash_buckets: int | None = None,
+    missing_target: str = "refuse",
     held_out: float = 0.0,
     memory_bytes: float = 4e9,
     options: dict[str, Any] | None = None,
     any_delta: bool = False,
     planned: FitPlan | None = None,
+    **reading: Any,
 ) -> TableJob:
     """Open a table and plan everything, in the order in which mistakes are cheapest to find.
 
     Parameters
     ----------
-    path, target : the file and its target column.
+    path, target : the file (or an opened table) and its target column.
     budget : Budget with epsilon and delta.
     model : "auto" or one of `MODELS`; task : "auto", "regression" or "classification".
     classes : public list of classes; otherwise those that occur are taken to be public.
-    schema, ignore, hash_buckets : how columns are read, see `gratis.rows.encoding`.
+    missing_target : "refuse" rows without a target, or "leave-out": they contribute nothing, and are counted.
+    reading : how columns are read: the parameters of `TableReading`.
     held_out : share of the rows that is kept for a private score.
     memory_bytes : above this the rows are streamed.
     options : further parameters of the estimator.
@@ -247,7 +259,12 @@ def plan_table_fit(
         raise GratisError(f"the held-out share must be between 0 and 0.5, got {held_out:g}")
     if not budget.epsilon or not budget.delta:
         raise GratisError("a fit needs a budget with a positive epsilon and a positive delta")
-    table, full, column, task, assumptions = _opened(path, target, task, model, classes, schema, ignore, hash_buckets)
+    if missing_target not in ("refuse", "leave-out"):
+        raise GratisError(f"missing targets can be refused or left out (refuse, leave-out), got {missing_target!r}")
+    how = TableReading(**reading)
+    table, full, column, task, assumptions, said = _opened(path, target, task, model, classes, how)
+    if missing_target == "leave-out":
+        assumptions = tuple(one for one in assumptions if one != _READABLE)
     n_rows = table.count_rows()
     if not any_delta and budget.delta * n_rows >= 1:
         raise GratisError(
@@ -278,47 +295,47 @@ def plan_table_fit(
         table=table, schema=full, target=column, task=task, budget=budget, n_rows=n_rows, held_out=held_out,
         streamed=streamed, model=chosen, choice=choice, assumptions=assumptions,
         options=options, plan=planned or plan(chosen, **asdict(facts), budget=budget, **options),
+        missing_target=missing_target, task_words=said,
     )  # fmt: skip
 
 
-def table_sizes(
-    path: str | os.PathLike[str],
-    target: str,
-    *,
-    schema: str | os.PathLike[str] | None = None,
-    ignore: Sequence[str] = (),
-    hash_buckets: int | None = None,
-) -> tuple[int, int, int | None]:
-    """Return rows, encoded columns and the number of classes (None for regression) of a table."""
-    table, full, column, _, _ = _opened(path, target, "auto", "auto", None, schema, ignore, hash_buckets)
+def table_sizes(path: str | os.PathLike[str], target: str, **reading: Any) -> tuple[int, int, int | None]:
+    """Return rows, encoded columns and the number of classes (None for regression); `reading` as in `TableReading`."""
+    table, full, column, *_ = _opened(path, target, "auto", "auto", None, TableReading(**reading))
     return table.count_rows(), len(full.names), None if column.levels is None else len(column.levels)
 
 
 def _opened(
-    path: str | os.PathLike[str],
-    target: str,
-    task: str,
-    model: str,
-    classes: Sequence[str] | None,
-    schema: str | os.PathLike[str] | None,
-    ignore: Sequence[str],
-    hash_buckets: int | None,
-) -> tuple[Table, TableSchema, Column, str, tuple[str, ...]]:
-    """Open a table and say how its columns and its target are read."""
-    declared = None if schema is None else TableSchema.read(schema)
-    table = open_table(path)
+    path: str | os.PathLike[str] | Table, target: str, task: str, model: str, classes: Sequence[str] | None,
+    how: TableReading,
+) -> tuple[Table, TableSchema, Column, str, tuple[str, ...], str | None]:  # fmt: skip
+    """Open a table and say how its columns and its target are read; last, which task was taken if it was not told."""
+    table = how.open(path)
     if target not in table.types:
-        raise GratisError(f"there is no column {target!r} in {Path(path).name!r}")
-    full = TableSchema.of(table, target=target, declared=declared, ignored=ignore, buckets=hash_buckets)
+        known = ", ".join(map(repr, list(table.types)[:20])) + (", …" if len(table.types) > 20 else "")
+        raise GratisError(f"there is no column {target!r} in {table.path.name!r}; its columns are {known}")
+    full = how.schema_of(table, target)
     full.check_types(table)
     if not full.names:
         raise GratisError("there is no column left to learn from")
-    stated = None if declared is None else declared.column(target)
-    column, task, assumptions = _target(table, target, stated, task, classes, model)
-    assumptions += ("that cells can be read, and targets are present and of more than one value, is public",)
-    if isinstance(table, CSVTable):
+    asked = task
+    column, task, assumptions = _target(table, target, how.declared().column(target), task, classes, model)
+    assumptions += (_READABLE,)
+    if not table.states_types:
         assumptions += ("the types of columns, guessed from the first cells of the CSV file, are public",)
-    return table, full, column, task, assumptions
+    return table, full, column, task, assumptions, _task_words(table.types[target], column, task, asked, classes)
+
+
+def _task_words(kind: Any, column: Column, task: str, asked: str, classes: Sequence[str] | None) -> str | None:
+    """Say which task was taken of a target of whole numbers, and how to take the other."""
+    if asked != "auto" or classes is not None or not pa.types.is_integer(kind):
+        return None
+    if task == "classification":
+        count = len(column.levels or ())
+        return (
+            f"The {count} whole numbers of {column.name!r} are taken for classes; --task regression predicts a number."
+        )
+    return f"{column.name!r} has many values, so a number is predicted; --task classification takes them for classes."
 
 
 def _target(
