@@ -116,7 +116,11 @@ def fit(
             job.check()
         run.follow(folder, books, budget)
         with console.status("training"):
-            done = job.run(ledger=books, dataset=budget, begin=run.begin, save=run.save, progress=not as_json)
+            done = job.run(
+                ledger=books, dataset=budget, begin=run.begin, save=run.save, keep=folder.keep_levels,
+                progress=not as_json,
+            )  # fmt: skip
+        job = done.job
         context, certificate = done.context, done.estimator.certificate_
         if context["changed"]:
             run.notes.append("The file changed while it was read: the release is spent and stands, for what was read.")

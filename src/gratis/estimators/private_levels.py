@@ -37,8 +37,8 @@ class LevelSearch:
         least = self.event.threshold
         names = ", ".join(map(repr, self.columns))
         return (
-            f"Levels of {names} are found first, with a tenth of the budget: those of about {least:.0f} records or more "
-            f"({least / n_rows:.1%} of the rows), at most {_MOST_LEVELS} a column. The plan below is for "
+            f"Levels of {names} are found first, with a tenth of the budget: those of about {least:.0f} records or "
+            f"more ({least / n_rows:.1%} of the rows), at most {_MOST_LEVELS} a column. The plan below is for "
             f"{ASSUMED_LEVELS} levels a column and is made anew for those that are found."
         )
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from gratis.accounting import issue_certificate, remaining_budget
 from gratis.estimators.evaluation import DISJOINT, HeldOutScore, evaluate_privately, evaluation_event
 from gratis.estimators.fit_plan import FitPlan, plan
 from gratis.estimators.model_choice import (
@@ -23,11 +24,14 @@ from gratis.estimators.model_choice import (
     make_estimator,
 )
 from gratis.estimators.private_fit import Release
+from gratis.estimators.private_levels import FoundLevels, LevelSearch, plan_search
 from gratis.estimators.settlement import LateLedger, uninterrupted
 from gratis.estimators.table_reading import TableReading
 from gratis.mechanisms.noise import NoiseSource
 from gratis.records.budget import Budget
+from gratis.records.certificates import Selection
 from gratis.records.errors import BudgetExceededError, GratisError
+from gratis.records.events import Composition
 from gratis.records.facts import Facts
 from gratis.rows.columns import Column, Kind, can_be_target
 from gratis.rows.encoding import EncodedRows, TableSchema, distinct_values
@@ -49,6 +53,7 @@ class TableFit:
     estimator: Any
     score: HeldOutScore | None
     context: dict[str, Any] = field(repr=False)
+    job: TableJob = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +73,9 @@ class TableJob:
     assumptions: tuple[str, ...]
     options: dict[str, Any]
     plan: FitPlan
+    reading: TableReading = field(default_factory=TableReading)
+    search: LevelSearch | None = None
+    found: FoundLevels | None = None
     missing_target: str = "refuse"
     task_words: str | None = None
 
@@ -82,7 +90,14 @@ class TableJob:
     @property
     def readings(self) -> tuple[ColumnReading, ...]:
         """What every column became, the target too."""
-        return self.schema.readings(self.table, self.target)
+        found = self.schema.readings(self.table, self.target)
+        if self.search is None or self.found is not None:
+            return found
+        words = "text: its common levels are found within the budget"
+        return tuple(
+            replace(one, read_as=words, becomes=(), warning=None) if one.name in self.search.columns else one
+            for one in found
+        )
 
     @property
     def n_classes(self) -> int | None:
@@ -97,6 +112,7 @@ class TableJob:
             + (f" with {self.n_classes} classes." if self.n_classes else "."),
             *([self.task_words] if self.task_words else []),
             f"Budget {self.budget.describe()}.",
+            *([self.search.words(self.training.n_rows)] if self.search and self.found is None else []),
             f"Model: {self.model}" + (f": {self.choice.reason}" if self.choice else "."),
             *self.plan.words(),
         ]
@@ -123,15 +139,19 @@ class TableJob:
         dataset: str | None = None,
         begin: Callable[[], None] | None = None,
         save: Callable[[TableFit], None] | None = None,
+        keep: Callable[[FoundLevels], None] | None = None,
         progress: bool = False,
     ) -> TableFit:
         """Reserve, train, save, commit; then score. From the reservation on, what was reserved is spent.
 
         `begin` is called when the rows are read and nothing is spent yet. `save` gets what was released, first without
-        and then with the score, each time before the ledger hears of it.
+        and then with the score, each time before the ledger hears of it; so does `keep` with levels that were searched.
         """
         books = ledger if ledger is None or isinstance(ledger, LateLedger) else LateLedger.open(ledger)
         assert books is None or isinstance(books, LateLedger)
+        if self.search is not None and self.found is None:
+            whole = self._with_levels(books, dataset, begin, keep)
+            return whole.run(ledger=books, dataset=dataset, save=save, progress=progress)
         estimator = self._estimator(books, dataset, progress)
         rows = None if self.streamed else self.training.arrays()
         if self.table.changed():
@@ -143,12 +163,58 @@ class TableJob:
             # Classes are given as positions: what that assumed about the file is known only here.
             stated = estimator.certificate_.assumptions + self.assumptions
             estimator.certificate_ = replace(estimator.certificate_, assumptions=stated)
-            done = _settled(TableFit(estimator, None, self._context(estimator)), books, save)
+            self._include_levels(estimator)
+            done = _settled(TableFit(estimator, None, self._context(estimator), self), books, save)
         if self.held_out:
             score, why = self._score(estimator, books, dataset)
             with uninterrupted():
-                done = _settled(TableFit(estimator, score, self._context(estimator, score, why)), books, save)
+                done = _settled(TableFit(estimator, score, self._context(estimator, score, why), self), books, save)
         return done
+
+    def _with_levels(
+        self, books: LateLedger | None, dataset: str | None, begin: Callable[[], None] | None,
+        keep: Callable[[FoundLevels], None] | None,
+    ) -> TableJob:  # fmt: skip
+        """Find the levels, keep them, tell the ledger; return the fit that is planned for them with what is left."""
+        assert self.search is not None
+        if self.table.changed():
+            raise GratisError(f"{self.table.path.name!r} changed after it was opened: nothing was spent, start again")
+        if begin is not None:
+            begin()
+        release = Release(
+            self.search.event, self.budget, NoiseSource.secure(), ledger=books, dataset=dataset, purpose="levels",
+            assumptions=self.assumptions,
+        )  # fmt: skip
+        found = self.search.run(self.training, release)
+        with uninterrupted():
+            if keep is not None:
+                keep(found)
+            entry = None if books is None else books.settle()
+        if entry is not None:
+            found = replace(found, certificate=replace(found.certificate, ledger_entry=entry))
+        schema = self.reading.schema_of(self.table, self.target.name, found.levels)
+        if not schema.names:
+            raise GratisError("no level was common enough, and there is no other column to learn from")
+        facts = replace(self.plan.facts, columns=len(schema.names))
+        rest = remaining_budget(self.budget, self.search.event)
+        choice = self.choice and choose_model(facts, rest)
+        model = choice.model if choice else self.model
+        return replace(
+            self, schema=schema, found=found, choice=choice, model=model,
+            plan=plan(model, **asdict(facts), budget=rest, **self.options),
+        )  # fmt: skip
+
+    def _include_levels(self, estimator: Any) -> None:
+        """Let the certificate of a model state the release of its levels too, within the whole budget."""
+        if self.found is None:
+            return
+        own, before = estimator.certificate_, self.found.certificate
+        estimator.epsilon, estimator.delta = self.budget.epsilon, self.budget.delta
+        whole = issue_certificate(
+            event=Composition((before.event, own.event)), budget=self.budget, selection=Selection.INCLUDED,
+            randomness=own.randomness, assumptions=before.assumptions + own.assumptions, plan=own.plan,
+        )  # fmt: skip
+        estimator.certificate_ = replace(whole, released=own.released)
 
     def _estimator(self, ledger: LateLedger | None, dataset: str | None, progress: bool) -> Any:
         choices: dict[str, Any] = {}
@@ -192,6 +258,7 @@ class TableJob:
             "rows": self.training.n_rows,
             "columns": len(self.schema.names),
             "words": self.words(),
+            "levels": None if self.found is None else self.found.to_json(),
             "readings": [reading.to_json() for reading in self.readings],
             "reasons": list(plan.reasons),
             "assumptions": list(self.assumptions),
@@ -211,6 +278,9 @@ def _settled(done: TableFit, ledger: LateLedger | None, save: Callable[[TableFit
     entry = None if ledger is None else ledger.settle()
     if entry is None:
         return done
+    if done.score is None and done.job.found is not None:
+        first = done.job.found.certificate.ledger_entry
+        entry = {"name": entry["name"], "id": entry["id"], "entries": [first, entry]}
     if done.score is not None:
         certificate = replace(done.score.certificate, ledger_entry=entry)
         return replace(done, score=replace(done.score, certificate=certificate))
@@ -271,6 +341,9 @@ def plan_table_fit(
             f"delta {budget.delta:g} is not below one over the number of rows, {n_rows}: it would allow to publish a "
             "row as it is; take a smaller one (or --force-delta)"
         )
+    search = plan_search(tuple(how.private_levels), budget) if how.private_levels else None
+    if search and planned:
+        raise GratisError("a plan knows its columns: levels cannot be searched with --plan")
     rows = EncodedRows(table, full, column, n_rows, held_out=held_out, part="training")
     if min(rows.n_rows, n_rows - rows.n_rows if held_out else 2) < 2:
         raise GratisError(f"the file has {n_rows} rows, too few to train on")
@@ -295,7 +368,7 @@ def plan_table_fit(
         table=table, schema=full, target=column, task=task, budget=budget, n_rows=n_rows, held_out=held_out,
         streamed=streamed, model=chosen, choice=choice, assumptions=assumptions,
         options=options, plan=planned or plan(chosen, **asdict(facts), budget=budget, **options),
-        missing_target=missing_target, task_words=said,
+        missing_target=missing_target, task_words=said, reading=how, search=search,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gratis.estimators.private_levels import ASSUMED_LEVELS
 from gratis.records.errors import GratisError
 from gratis.rows.columns import Column, Kind
 from gratis.rows.encoding import TableSchema
@@ -78,8 +79,10 @@ class TableReading:
         searched = [
             Column(name=n, kind=Kind.CATEGORICAL, levels=tuple(names[n])) for n in self.private_levels if names.get(n)
         ]
+        if found is None:  # not searched yet: as many buckets as levels are assumed, for the plan that is printed
+            searched = [Column(name=n, kind=Kind.CATEGORICAL, buckets=ASSUMED_LEVELS) for n in self.private_levels]
         # A column in which no level was common enough says nothing, and is left out.
-        empty = [name for name in self.private_levels if not names.get(name)]
+        empty = [name for name in self.private_levels if found is not None and not names.get(name)]
         known = {column.name: column for column in (*self.declared().columns, *searched)}
         return TableSchema.of(
             table, target=target, declared=TableSchema(tuple(known.values())), ignored=(*self.ignore, *empty),

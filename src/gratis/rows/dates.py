@@ -40,9 +40,8 @@ def date_parts(cells: Any, parts: tuple[str, ...], form: str | None = None) -> A
     days since 2000-01-01, year, month 1 … 12, weekday 0 (Monday) … 6, hour with its fraction. Text is read as ISO 8601,
     or as `form` (the signs of strptime) says.
 
-    >>> date_parts(pa.array(["2013-01-02 12:30:00", "no date"]), DATE_PARTS)
-    array([[4750. , 2013. ,    1. ,    2. ,   12.5],
-           [   nan,    nan,    nan,    nan,    nan]])
+    >>> date_parts(pa.array(["2013-01-02 12:30:00", "no date"]), DATE_PARTS).tolist()
+    [[4750.0, 2013.0, 1.0, 2.0, 12.5], [nan, nan, nan, nan, nan]]
     """
     seconds = _seconds(cells, form)
     known = np.isfinite(seconds)

@@ -168,6 +168,18 @@ class EncodedRows:
         # that no context holds it.
         raise GratisError("the file holds text that cannot be read (it must be UTF-8)")
 
+    def texts(self, names: Sequence[str]) -> Iterator[tuple[list[list[str | None]], Array]]:
+        """Yield columns as text (None where a cell is missing) and the targets, in stored order."""
+        for batch in self._read():
+            cells = _cells(batch)
+            try:
+                found = [as_text(cells[name]).to_pylist() for name in names]
+            except (pa.ArrowException, UnicodeDecodeError):
+                found = []
+            if not found:
+                raise GratisError("the file holds text that cannot be read (it must be UTF-8)")
+            yield found, self._targets(batch.column(self._target.name))
+
     def arrays(self) -> tuple[Array, Array]:
         """Return all rows at once."""
         X, y = np.empty((self.n_rows, self.n_features)), np.empty(self.n_rows)

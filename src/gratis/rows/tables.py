@@ -195,7 +195,9 @@ class CSVTable(Table):
 
     def _guessed(self, decimal: str) -> dict[str, Any]:
         with self._open(None, decimal) as reader:
-            return _types(reader.schema)
+            found = _types(reader.schema)
+        # Where a first cell is no UTF-8 Arrow says bytes: it is text all the same, of another encoding.
+        return {name: pa.string() if pa.types.is_binary(kind) else kind for name, kind in found.items()}
 
     def _reopened(self) -> Table:
         return type(self)(self.path, **self._told)

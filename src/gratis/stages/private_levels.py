@@ -65,12 +65,12 @@ def release_levels(
         counters = counters or [Counter() for _ in batch]
         for counter, values in zip(counters, batch, strict=True):
             counter.update(value for value in values if value is not None)
-    values = [(column, value) for column, counter in enumerate(counters) for value in sorted(counter)]
-    exact = np.array([counters[column][value] for column, value in values], dtype=np.float64)
+    occurring = [(column, value) for column, counter in enumerate(counters) for value in sorted(counter)]
+    exact = np.array([counters[column][value] for column, value in occurring], dtype=np.float64)
     counts = noise.release(exact, event.noise_std)
     found: list[list[tuple[str, float]]] = [[] for _ in counters]
     for place in np.argsort(-counts, kind="stable"):
-        column, value = values[place]
+        column, value = occurring[place]
         if counts[place] >= event.threshold and len(found[column]) < most:
             found[column].append((value, float(counts[place])))
     return tuple(map(tuple, found))
