@@ -76,8 +76,8 @@ class TableSchema:
         """
         return TableSchema(
             tuple(
-                replace(column, reference=column.levels[0])
-                if column.levels is not None and column.reference is None and len(column.levels) > 1
+                replace(column, reference=(column.levels or ("",))[0])
+                if column.kind is Kind.CATEGORICAL and column.reference is None and len(column.levels or ()) > 1
                 else column
                 for column in self.columns
             )
