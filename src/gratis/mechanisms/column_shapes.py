@@ -16,16 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-__all__ = ["HIGHEST", "LOWEST", "ZOOM_BINS", "half_range", "middle", "spread"]
+__all__ = ["HIGHEST", "LOWEST", "half_range", "middle", "spread"]
 
 Array = NDArray[np.float64]
 
 LOWEST, HIGHEST = -30, 40  # octaves of |x| told apart; smaller counts as zero, larger as the highest
-ZOOM_BINS = 24  # half octaves below twice the half-range
 _ROUNDS = 10
 _AT_ONCE, _KEPT_PARTS = 2**18, 8  # entries of a part of columns × shapes, and how many parts are kept
-_USUAL = 5.0  # prior belief that matters where noise is all there is: e-fold in octaves away from 1
+_USUAL = 2.0  # prior belief that matters where noise is all there is: e-fold in octaves away from 1
 _WIDEST, _USUAL_WINDOW = 10.0, 4.0  # of the scale: the window at most, and where a column is not known (recipe F)
+_NOT_ZERO = (1.0, 0.5, 0.2)  # parts of a column that shapes have apart from its zeros, or from its centre
+_NEAR_THE_RANGE = 2.0  # prior belief about spreads: e-fold in octaves below the half-range
 _RUNS = (1, 2, 3, 4)
 # Noise deviations: for runs next to what is accepted, for runs anywhere, and anywhere among all octaves, where the
 # noise of one of several hundred runs could widen a column by a factor of a million.
@@ -191,10 +192,11 @@ def _octaves(size: int) -> Shapes:
             (1.0,),
             (0.6, 0.4),
             (0.25, 0.4, 0.35),
+            (0.05, 0.27, 0.30, 0.19, 0.10, 0.05, 0.04),  # normal around zero
             (0.5, 0.25, 0.13, 0.07, 0.05),
             (0.2, 0.2, 0.2, 0.2, 0.2),
         ):
-            for share in (1.0, 0.5):
+            for share in _NOT_ZERO:
                 shape = np.zeros(size)
                 shape[0] = 1 - share
                 for back, part in enumerate(profile):
@@ -219,11 +221,11 @@ def _intervals(size: int) -> Shapes:
     return Shapes(np.array(shares), np.array(places), np.full(len(shares), 1 / len(shares)), np.zeros(len(shares)))
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def _distances(size: int) -> Shapes:
     """Distances from the centre: normal, uniform, exponential, two-valued, and each with half of them at the centre."""
     upper = _upper(size)
-    shares, places, sizes = [], [], []
+    shares, places, sizes, usual = [], [], [], []
     for step, scale in enumerate(upper[0] * np.exp2(np.arange(-1, 2 * size) / 4.0)):
         laws = (
             2 * ndtr(upper / scale) - 1,
@@ -232,13 +234,14 @@ def _distances(size: int) -> Shapes:
             (upper >= scale).astype(np.float64),
         )
         for law in laws:
-            for zeros in (0.0, 0.5):
-                below = zeros + (1 - zeros) * law
+            for share in _NOT_ZERO:
+                below = 1 - share + share * law
                 below[-1] = 1.0
                 shares.append(np.diff(below, prepend=0.0))
                 places.append(step // 2)
-                sizes.append(math.log(scale * math.sqrt(1 - zeros)))
-    return Shapes(np.array(shares), np.array(places), np.full(len(shares), 1 / len(shares)), np.array(sizes))
+                sizes.append(math.log(scale * math.sqrt(share)))
+                usual.append(min(1.0, scale) ** (1 / (_NEAR_THE_RANGE * math.log(2))))
+    return Shapes(np.array(shares), np.array(places), np.array(usual) / sum(usual), np.array(sizes))
 
 
 def _upper(size: int) -> Array:
