@@ -56,6 +56,9 @@ _CLASS_SHARES = {"features": 0.22, "second moments": 0.11, "descent": 0.67}
 # Fits of fewer than 50 records, in units of the noise, are doubted in full and of more than 150 not at all: the energy
 # of a fit under noisy second moments is too low an estimate to shrink what is known to be well determined.
 _DOUBTED, _TRUSTED = 50.0, 150.0
+# With N = 12 not even the scales of columns are known, and a fit is the mean; from 36 on it is what was fitted. A part α
+# of it keeps 2α − α² of what there is to gain, and α² of its noise.
+_NOTHING, _EVERYTHING = 12.0, 36.0
 
 
 def _between(records: float, low: float, high: float) -> float:
@@ -115,6 +118,7 @@ class StagedPlan:
     descent_mu: float
     level: GaussianRelease | None = None
     doubt: float = 0.0
+    kept: float = 1.0
 
     @property
     def steps(self) -> int:
@@ -194,7 +198,8 @@ def plan_stages(
     without = set() if standardise else {"features", "target", "level"}
     if not precondition:
         without.add("second moments")
-    shares = _shares(n * mu / neighbouring.sensitivity_factor, regression=regression, without=without)
+    records = n * mu / neighbouring.sensitivity_factor
+    shares = _shares(records, regression=regression, without=without)
     # One part in 10¹² less, so that rounding cannot push the sum of squares above μ².
     mus = {name: mu * math.sqrt(share) * (1 - 1e-12) for name, share in shares.items()}
     features = target = level = None
@@ -220,7 +225,8 @@ def plan_stages(
         descent=descent_event(n, width, outputs, steps, mu=descent_mu, neighbouring=neighbouring),
         descent_mu=descent_mu,
         level=level,
-        doubt=1 - _between(n * mu / neighbouring.sensitivity_factor, _DOUBTED, _TRUSTED),
+        doubt=1 - _between(records, _DOUBTED, _TRUSTED),
+        kept=_between(records, _NOTHING, _EVERYTHING),
     )
 
 
@@ -282,7 +288,7 @@ def fit_stages(
     parameters = moved.restore(run.parameters).copy()
     if plan.target is not None and plan.level is not None:
         error = plan.target.centre_error
-        parameters = kept_by_evidence(
+        parameters = plan.kept * kept_by_evidence(
             parameters, moved, evidence=settings.evidence, doubt=plan.doubt, centre_error=error
         )
         ends = moved.coordinates(parameters)
