@@ -32,7 +32,7 @@ _RUNS = (1, 2, 3, 4)
 # noise of one of several hundred runs could widen a column by a factor of a million.
 _CLEAR, _CERTAIN, _BEYOND_DOUBT = 2.0, 4.5, 5.5
 _FEWER = 3.0  # for a histogram that holds fewer values than there are records
-_LARGE = 0.1  # a share of the values
+_LARGE, _MOST = 0.1, 0.8  # shares of the values, and of those beyond a window that make a level of a bin
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,13 +292,16 @@ def _edge(counts: Array, noise_std: float, top: NDArray[np.int64], tail: float) 
 
 
 def _level(counts: Array, noise_std: float, edge: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the highest bin above `edge` that certainly holds a level by itself (no tail leads there), or `edge`.
+    """Return the bin above `edge` that certainly holds a level by itself (no tail leads there), or `edge`.
 
-    A tail that runs out has as much in the half octaves before as in any one of its own.
+    A tail that runs out has as much in the half octaves before as in any one of its own, and a heavy one is spread
+    over several: a level holds nearly all that lies beyond the edge.
     """
     size = counts.shape[1]
-    apart = np.zeros(counts.shape, dtype=bool)
+    above = np.arange(size) > edge[:, None]
+    beyond = np.where(above, counts, 0.0).sum(axis=1, keepdims=True)
     before = np.maximum(counts[:, 1:-1], counts[:, :-2])
+    apart = np.zeros(counts.shape, dtype=bool)
     apart[:, 2:] = (counts[:, 2:] > _CERTAIN * noise_std) & (before < 0.2 * counts[:, 2:])
-    apart &= np.arange(size) > edge[:, None]
+    apart &= above & (counts > _MOST * beyond - noise_std * math.sqrt(size))
     return np.where(apart.any(axis=1), size - 1 - apart[:, ::-1].argmax(axis=1), edge)

@@ -26,6 +26,7 @@ __all__ = ["Batches", "StandardisationPlan", "Standardiser", "plan_standardisati
 _SHARES = (0.33, 0.17, 0.33, 0.17)
 _NARROWEST, _WORTH = 2.0, 0.05  # of the scale: least window of a mean, and its noise below which more is no gain
 _CHUNK_ENTRIES = 2**22
+_TOGETHER = 2**10  # how finely columns that are read together are told apart
 
 Batches = Callable[[], Iterator[NDArray[np.float64]]]
 
@@ -166,7 +167,7 @@ def release_location_scale(
     bins = _position_bins(stds[1] / n)
     placed = noise.release(block.positions(half, bins), stds[1])
     centre = half * middle(placed, stds[1], n)
-    fine = noise.release(block.half_octaves(centre, half, bins), stds[2])
+    fine = noise.release(block.half_octaves(centre, half, bins if columns == 1 else _TOGETHER), stds[2])
     window, scale = (half * found for found in spread(fine, stds[2], n, tail=plan.tail))
     window = np.minimum(window * plan.headroom, 2 * half)
     # The mean may be taken closer to the centre than values are kept: less noise for some bias, where it pays.
@@ -252,7 +253,8 @@ class _Block:
     def half_octaves(self, centre: NDArray[np.float64], half: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
         """Counts of |x − centre|/half in half octaves below 2; the first bin holds all below 1/`bins`.
 
-        The centre is not known more closely, so smaller distances would only tell of its error.
+        The centre of a single column is not known more closely, and smaller distances would tell of its error alone:
+        a spike that is not at the centre. Columns that are read together know more.
         """
         size = 2 * round(math.log2(bins)) + 3
 

@@ -52,7 +52,7 @@ REGRESSION_MEMBERS = (
 _NOTHING = Member(0.0, 1.0)  # how far noise alone would take the settings: a fit that went no further says nothing
 # For classes the signal variance is that of the scores: from barely separable to almost separable.
 CLASSIFICATION_MEMBERS = tuple(Member(s, 0.0, 0.5) for s in (1.0, 4.0, 16.0))
-_CLIPS = (0.15, 0.3, 0.6, 1.2, 2.4)
+_CLIPS = (0.15, 0.3, 0.6, 1.2, 2.4, 4.8)
 _TRAVELS = tuple(2.0**k for k in range(-2, 7))
 _ROW_TAIL = 0.4
 # Loss in units of the variance at a clip of one typical length, where tails are heavier than those of the members; a
