@@ -233,8 +233,7 @@ def plain_settings(
         size = TwinSize(shape * (columns / shape.sum()), n_twin, mu * n / n_twin)
         judged.append(_risks(size, np.ones(shape.size), neighbouring, steps, grid, members, n_classes, rng))
     risk, null, _ = (np.concatenate(parts, axis=-1) for parts in zip(*judged, strict=True))
-    best = _least_risk if n_classes is None else _least_regret
-    return best(risk, null, _PLAIN_CLIPS, travels, steps, members * len(_DECAYS))
+    return _least_regret(risk, null, _PLAIN_CLIPS, travels, steps, members * len(_DECAYS))
 
 
 def _evidence(
