@@ -27,6 +27,7 @@ _USUAL = 2.0  # prior belief that matters where noise is all there is: e-fold in
 _WIDEST, _USUAL_WINDOW = 10.0, 4.0  # of the scale: the window at most, and where a column is not known (recipe F)
 _NOT_ZERO = (1.0, 0.5, 0.2)  # parts of a column that shapes have apart from its zeros, or from its centre
 _NEAR_THE_RANGE = 2.0  # prior belief about spreads: e-fold in octaves below the half-range
+_DOUBT = 0.1  # belief that places below another have together for it to be left
 _RUNS = (1, 2, 3, 4)
 # Noise deviations: for runs next to what is accepted, for runs anywhere, and anywhere among all octaves, where the
 # noise of one of several hundred runs could widen a column by a factor of a million.
@@ -163,7 +164,7 @@ def _denoised(counts: Array, noise_std: float, n_records: int, shapes: Shapes) -
     at[np.arange(len(lengths)), shapes.places] = 1.0
     for part in parts:
         posterior = _softmax(evidence(part) + np.log(weights))
-        place[part] = (posterior @ at).argmax(axis=1)
+        place[part] = _cautious(posterior @ at)
         log_size[part] = posterior @ shapes.sizes
         # One place: a mean over several would be wide where a column is merely unclear.
         posterior *= at[:, place[part]].T
@@ -172,6 +173,16 @@ def _denoised(counts: Array, noise_std: float, n_records: int, shapes: Shapes) -
     own = misfit / (misfit + noise_std**2)
     own = max(own, 1e-3)  # thresholds in units of the noise left need some
     return Denoised(fit + own * (counts - fit), own * noise_std, place, log_size, own)
+
+
+def _cautious(belief: Array) -> NDArray[np.int64]:
+    """Return the likeliest place within a few of the lowest that is not out of the question.
+
+    Values that are clipped cost what they are worth; a range that is a thousand times too wide costs everything.
+    """
+    lowest = (belief.cumsum(axis=1) >= _DOUBT).argmax(axis=1)[:, None]
+    near = np.abs(np.arange(belief.shape[1]) - lowest - 1.5) < 2
+    return np.asarray(np.where(near, belief, -1.0).argmax(axis=1))
 
 
 def _softmax(scores: Array) -> Array:
