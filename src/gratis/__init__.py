@@ -22,6 +22,8 @@ _LAZY = {
     "DPMLPClassifier": "gratis.estimators",
     "DPRandomFeaturesClassifier": "gratis.estimators",
     "DPRandomFeaturesRegressor": "gratis.estimators",
+    "DPTableClassifier": "gratis.estimators",
+    "DPTableRegressor": "gratis.estimators",
     "PublicScales": "gratis.estimators",
     "Descent": "gratis.records.settings",
     "Facts": "gratis.records.facts",

@@ -7,6 +7,7 @@ from gratis.estimators.mlp import DPMLPClassifier
 from gratis.estimators.model_file import SavedModel, load_model, save_model
 from gratis.estimators.random_features import DPRandomFeaturesClassifier, DPRandomFeaturesRegressor
 from gratis.estimators.scales import PublicScales
+from gratis.estimators.table import DPTableClassifier, DPTableRegressor
 
 __all__ = [
     "DPAdditiveClassifier",
@@ -16,6 +17,8 @@ __all__ = [
     "DPMLPClassifier",
     "DPRandomFeaturesClassifier",
     "DPRandomFeaturesRegressor",
+    "DPTableClassifier",
+    "DPTableRegressor",
     "PublicScales",
     "SavedModel",
     "load_model",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -335,11 +336,23 @@ class PrivateFit(BaseEstimator):
         """
         if self._handling() == "raise":
             refuse_text(X=X, **({"y": y} if numeric else {}))
-            with np.errstate(all="ignore"):  # a warning about an extreme row would be about that row
-                rows, target = validate_data(
-                    self, X, _as_numbers(y) if numeric else y, dtype=np.float64, ensure_min_samples=2,
-                    y_numeric=numeric, reset=reset,
-                )  # fmt: skip
+            try:
+                with np.errstate(all="ignore"):  # a warning about an extreme row would be about that row
+                    rows, target = validate_data(
+                        self, X, _as_numbers(y) if numeric else y, dtype=np.float64, ensure_min_samples=2,
+                        y_numeric=numeric, reset=reset,
+                    )  # fmt: skip
+            except ValueError as error:
+                if not re.search(r"contains (NaN|infinity)", str(error)):
+                    raise
+                rows = None
+            if rows is None:
+                # scikit-learn would advise to impute or to drop rows: both depend on the private rows, and leak.
+                raise GratisError(
+                    "X or y contains NaN, infinity or a value too large for float64; nothing was spent. Neither drop "
+                    'rows nor fill them in yourself, which leaks: on_invalid="impute" puts the released centre of its '
+                    'column in the place of a feature, and on_invalid="zero" lets such rows contribute nothing'
+                )
             return rows, np.asarray(target, dtype=np.float64 if numeric else None).ravel()
         if hasattr(X, "toarray"):
             raise GratisError("X is sparse: pass a dense array")
