@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from gratis.estimators.leaks import Watched, note_training, one_of_several, warn_about_fit
 from gratis.estimators.model_file import load_model, save_model
 from gratis.records.budget import Budget
+from gratis.records.certificates import Selection
 from gratis.records.errors import GratisError
 from gratis.records.neighbouring import Neighbouring
 
@@ -25,11 +27,11 @@ __all__ = ["DPTableClassifier", "DPTableRegressor"]
 _ROWS_AT_ONCE = 2**16
 
 
-class _NamedTarget:
+class _NamedTarget(Watched):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R² or accuracy on rows; y may be the name of a column. Computed without noise: not for private rows."""
         targets = _column(X, y) if isinstance(y, str) else y
-        return float(super().score(X, targets, sample_weight))  # type: ignore[misc]
+        return super().score(X, targets, sample_weight)
 
 
 @dataclass(eq=False, repr=False)
@@ -61,12 +63,16 @@ class _TableModel(BaseEstimator):
 
         X is a data frame of pandas, polars or Arrow, raw; y the name of one of its columns, or the targets.
         """
+        warn_about_fit(self)
         job = self._job(X, y)
         job.check()
         if (self.ledger is None) != (self.dataset is None):
             raise GratisError("give both ledger (a file) and dataset (the name of its budget), or neither")
         done = job.run(ledger=_ledger(self.ledger), dataset=self.dataset)
+        if one_of_several(self):
+            done.estimator.certificate_ = replace(done.estimator.certificate_, selection=Selection.NOT_COVERED)
         self._take(done.estimator, done.context)
+        note_training(self, X)
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
