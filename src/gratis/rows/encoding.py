@@ -310,7 +310,7 @@ def _refuse_undecided(types: Mapping[str, Any]) -> None:
             f"{' '.join(filter(None, (found, dropped)))}, which finds common levels within the budget"
             f"{' and leaves out what looks like names or identifiers' if unlike else ''}; or hash them with --hash 32, "
             f"list public ones with --levels {_quoted(texts[0] + '=A,B,C')} or in a --schema file (gratis schema makes "
-            f"one), or leave them out with --ignore {_quoted(','.join(texts))}; numbers among which some cells are none "
+            f"one), or leave them out: --ignore {_quoted(','.join(texts))}; numbers among which some cells are none "
             "are read with --numeric NAME"
         )
     if others:
