@@ -96,9 +96,9 @@ def test_rows_used_twice_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> No
     """The negative control: a loss that is not bounded moves the scores by more than their event says."""
     losses = searching._losses
     monkeypatch.setattr(searching, "_losses", lambda *given: 3 * losses(*given))
-    tables = HostileTables(n=20, d=2, classes=[0, 1], invalid=True)
+    tables = HostileTables(n=20, d=2, invalid=True)
     audit = audit_tables(
-        lambda table: searched(table, Neighbouring.REPLACE_ONE, [0, 1]), tables, Neighbouring.REPLACE_ONE,
+        lambda table: searched(table, Neighbouring.REPLACE_ONE, None), tables, Neighbouring.REPLACE_ONE,
         pairs=16, rng=np.random.default_rng(1),
     )  # fmt: skip
     assert audit.largest_ratio > 1 / math.sqrt(2)

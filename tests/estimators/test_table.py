@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import polars as pl
-import pyarrow as pa
 import pytest
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
@@ -35,7 +34,7 @@ LEVELS = {"town": ["Rome", "Oslo", "Bern"]}
 CHEAP: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-5, "model": "linear", "ignore": ["dear", "rooms"]}
 
 
-@pytest.mark.parametrize("kind", [lambda f: f, pl.from_pandas, pa.Table.from_pandas], ids=["pandas", "polars", "arrow"])
+@pytest.mark.parametrize("kind", [lambda f: f, pl.from_pandas], ids=["pandas", "polars"])
 def test_frames_in_predictions_out(kind: Any, tmp_path: Path) -> None:
     frame = kind(FRAME)
     model = DPTableRegressor(levels=LEVELS, **CHEAP).fit(frame, "price")
