@@ -60,9 +60,7 @@ def tried(folder: Path, name: str, file: Path, *more: str) -> list[dict[str, Any
     while command is not None:
         started = time.perf_counter()
         output = [*more, "--no-audit", "--no-report", "--force", "--output", f"out-{file.stem}"]
-        run = subprocess.run(
-            [sys.executable, "-m", "gratis.cli", "fit", *command, *output], cwd=folder, capture_output=True, text=True
-        )
+        run = subprocess.run(["gratis", "fit", *command, *output], cwd=folder, capture_output=True, text=True)
         seconds = round(time.perf_counter() - started, 1)
         steps.append(
             {"command": shlex.join(command), "exit": run.returncode, "seconds": seconds, "answer": run.stdout,
