@@ -12,6 +12,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gratis.estimators.classification import PrivateClassifier
+from gratis.estimators.leaks import Watched
 from gratis.estimators.private_fit import PrivateFit, refuse_text
 from gratis.estimators.shapes import Shapes, shapes_of
 from gratis.recipes.additive import Additive, AdditiveRelease
@@ -155,7 +156,7 @@ class PrivateAdditiveModel(PrivateFit):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DPAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
+class DPAdditiveRegressor(Watched, RegressorMixin, PrivateAdditiveModel):
     """A generalised additive model with selected pairs under (ε, δ)-differential privacy, without tuning on the data.
 
     Prediction = constant + Σ curve(column) + Σ surface(pair of columns). **Guarantee**: everything that is kept after

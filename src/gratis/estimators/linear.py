@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 
 from gratis.estimators.inference import CoefficientInference
+from gratis.estimators.leaks import Watched
 from gratis.estimators.linear_model import PrivateLinearModel
 from gratis.recipes.linear_inference import InferenceRelease, LinearInference, ReleasedInference
 from gratis.recipes.recipe import Recipe
@@ -21,7 +22,7 @@ __all__ = ["DPLinearRegression"]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DPLinearRegression(RegressorMixin, PrivateLinearModel):
+class DPLinearRegression(Watched, RegressorMixin, PrivateLinearModel):
     """Linear regression under (ε, δ)-differential privacy that needs no tuning on the data.
 
     **Guarantee**: everything that is kept after `fit` (coefficients, scales, spectrum, prediction) is a function of

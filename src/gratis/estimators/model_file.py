@@ -97,6 +97,13 @@ def save_model(path: str | os.PathLike[str], estimator: Any, context: Mapping[st
     `context` is public data for JSON that `load_model` gives back.
     """
     kind = type(estimator).__name__
+    if hasattr(estimator, "steps") or hasattr(estimator, "best_estimator_"):
+        raise GratisError(
+            f"a {kind} of scikit-learn cannot be saved, nor is what it did before the private step private: train a "
+            "DPTableRegressor or DPTableClassifier on the raw table, or save the private step alone"
+        )
+    if hasattr(estimator, "estimator_") and hasattr(estimator, "schema_"):
+        raise GratisError(f"save a {kind} with its own save method: the file then knows how columns are read")
     if kind not in _ESTIMATORS or not hasattr(estimator, "certificate_"):
         raise GratisError("only fitted estimators of Gratis can be saved")
     arrays, certificate = released_arrays(estimator), estimator.certificate_

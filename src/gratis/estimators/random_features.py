@@ -11,6 +11,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gratis.estimators.classification import PrivateClassifier
+from gratis.estimators.leaks import Watched
 from gratis.estimators.private_fit import PrivateFit, refuse_text
 from gratis.recipes.random_features import FeatureRelease, FixedFeatures
 from gratis.recipes.recipe import Recipe
@@ -54,7 +55,7 @@ class _RandomFeaturesModel(PrivateFit):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DPRandomFeaturesRegressor(RegressorMixin, _RandomFeaturesModel):
+class DPRandomFeaturesRegressor(Watched, RegressorMixin, _RandomFeaturesModel):
     """f(x) = φ(Vx)ᵀθ trained by full-batch DP-GD under (ε, δ), settings planned from n, d, p and the budget.
 
     **Guarantee**: as `DPLinearRegression`: all that is kept is a function of Gaussian releases under `neighbouring`.
