@@ -61,7 +61,7 @@ class _Lane:
         self._waiting: dict[Asked, tuple[int, int]] = {}
         self._process: subprocess.Popen[str] | None = None
         self._ticks = count()
-        self._closed = False
+        self._closed = threading.Event()
         threading.Thread(target=self._work, daemon=True, name="gratis-studio-planner").start()
 
     def ask(self, asked: Asked, urgency: int) -> None:
@@ -73,7 +73,7 @@ class _Lane:
 
     def close(self) -> None:
         """End the process."""
-        self._closed = True
+        self._closed.set()
         if self._process is not None:
             self._process.terminate()
             self._process.wait()
@@ -82,17 +82,17 @@ class _Lane:
                     pipe.close()
 
     def _work(self) -> None:
-        while not self._closed:
+        while not self._closed.is_set():
             with self._done:
                 while not self._waiting:
                     self._done.wait()
-                    if self._closed:
+                    if self._closed.is_set():
                         return
                 asked = min(self._waiting, key=self._waiting.__getitem__)
             try:
                 found = self._planned(asked)
             except (OSError, ValueError):
-                if self._closed:
+                if self._closed.is_set():
                     return
                 self._process, found = None, {"error": "the planner stopped; the next request starts it anew"}
             with self._done:

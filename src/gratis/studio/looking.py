@@ -1,4 +1,4 @@
-"""What a saved model learnt, for the page: shapes, coefficients, scores, certificate; and predictions of typed values."""
+"""What a saved model learnt, for the page: shapes, coefficients, scores, certificate; and answers to typed values."""
 
 from __future__ import annotations
 

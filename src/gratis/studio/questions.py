@@ -1,9 +1,10 @@
-"""What a user asks before spending: what an attacker could tell, what a wish would need, which command does the same."""
+"""What a user asks before spending: what an attacker could tell, what a wish needs, which command does the same."""
 
 from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,12 +20,12 @@ from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
 from gratis.records.guarantees import GDPGuarantee
 from gratis.records.neighbouring import Neighbouring
-from gratis.studio.forecasts import Asked, Forecasts
+from gratis.studio.forecasts import EPSILONS, Asked, Forecasts
 
-__all__ = ["attacker", "equivalents", "needed"]
+__all__ = ["attacker", "budget_mu", "equivalents", "needed"]
 
-_LEAST_ROWS, _MOST_ROWS = 50, 10**8
-_LEAST_EPSILON, _MOST_EPSILON = 0.01, 50.0
+_MOST_ROWS, _MOST_EPSILON = 10**8, 30.0
+_ROWS = (*(step * 10**power for power in range(2, 8) for step in (1, 3)), _MOST_ROWS)
 _TOLERANCE = 0.05  # of the logarithm: "about"
 _FALSE_ALARMS = tuple(i / 40 for i in range(1, 40))
 _ESTIMATORS = {
@@ -51,8 +52,8 @@ def attacker(mu: float, neighbouring: str, *, delta: float, rows_per_person: int
         "person_mu": person,
         "person_epsilon": gdp_epsilon_upper_bound(mu=person, delta=delta),
         "advantage": advantage,
-        "right": (1 + advantage) / 2,
-        "recognised": recognised,
+        "right": _percent((1 + advantage) / 2),
+        "recognised": _percent(recognised),
         "curve": curve,
         "words": [
             f"Someone who sees the model and knows all other rows says with at most {_percent((1 + advantage) / 2)} "
@@ -92,27 +93,30 @@ def needed(forecasts: Forecasts, asked: Asked, loss: float) -> dict[str, Any]:
     def budget(log_epsilon: float) -> float:
         return gain(replace(asked, epsilon=float(f"{math.exp(log_epsilon):.2g}")))
 
-    log_n = least_reaching(rows, -loss, math.log(_LEAST_ROWS), math.log(_MOST_ROWS), tolerance=_TOLERANCE)
-    log_epsilon = least_reaching(
-        budget, -loss, math.log(_LEAST_EPSILON), math.log(_MOST_EPSILON), tolerance=_TOLERANCE
-    )
+    log_n, log_epsilon = _least(rows, -loss, _ROWS), _least(budget, -loss, (*EPSILONS, _MOST_EPSILON))
     n = None if log_n is None else _two_digits(math.exp(log_n))
     epsilon = None if log_epsilon is None else float(f"{math.exp(log_epsilon):.2g}")
     unit = units.pop()
     return {"rows": n, "epsilon": epsilon, "words": _needed_words(asked, loss, unit, n, epsilon)}
 
 
+def _least(function: Callable[[float], float], target: float, ladder: Sequence[float]) -> float | None:
+    """Least logarithm that reaches the target: rung by rung first, because a model that bends where records allow it
+    may lose more there than just before.
+    """
+    below = math.log(ladder[0])
+    for rung in map(math.log, ladder):
+        if function(rung) >= target:
+            return rung if rung == below else least_reaching(function, target, below, rung, tolerance=_TOLERANCE)
+        below = rung
+    return None
+
+
 def _needed_words(asked: Asked, loss: float, unit: str, n: int | None, epsilon: float | None) -> str:
-    at_budget = (
-        f"about {n:,} rows at ε = {asked.epsilon:g}"
-        if n is not None
-        else f"more than {_MOST_ROWS:,} rows at ε = {asked.epsilon:g}"
-    )
-    at_rows = (
-        f"about ε = {epsilon:g} with {asked.rows:,} rows"
-        if epsilon is not None
-        else f"an ε above {_MOST_EPSILON:g} with {asked.rows:,} rows"
-    )
+    rows = f"more than {_MOST_ROWS:,}" if n is None else f"at most {n:,}" if n == _ROWS[0] else f"about {n:,}"
+    at_budget = f"{rows} rows at ε = {asked.epsilon:g}"
+    least = f"at most ε = {epsilon:g}" if epsilon == EPSILONS[0] else f"about ε = {epsilon:g}" if epsilon else None
+    at_rows = f"{least or f'an ε above {_MOST_EPSILON:g}'} with {asked.rows:,} rows"
     return f"To lose at most {loss:g} of {unit}, {asked.model} is predicted to need {at_budget}, or {at_rows}."
 
 
@@ -135,7 +139,9 @@ def equivalents(asked: Asked) -> dict[str, str]:
     task = "regression" if asked.classes is None else "classification"
     estimator = _ESTIMATORS.get((asked.model, task))
     lines = ["import gratis", f"plan = gratis.plan({asked.model!r}, {sizes}, {stated})"]
-    lines.append("model = plan.run(X, y)" + (f"  # or gratis.{estimator}({stated}).fit(X, y)" if estimator else ""))
+    lines.append("model = plan.run(X, y)")
+    if estimator:
+        lines.append(f"# or: gratis.{estimator}({stated}).fit(X, y)")
     return {"command": shlex.join(command), "python": "\n".join(lines)}
 
 

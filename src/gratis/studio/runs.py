@@ -21,10 +21,8 @@ from gratis.ledger import Ledger
 from gratis.records.errors import GratisError
 from gratis.studio.folder import WORK, StudioFolder
 
-try:
+if sys.platform != "win32":  # there a studio knows its own run only
     import fcntl
-except ImportError:  # Windows: there one studio knows its own run only
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["Runs"]
 
@@ -64,7 +62,7 @@ class Runs:
                 with (place / _LOG).open("wb") as log:
                     self._own = subprocess.Popen(
                         [*_PROGRAM, *arguments], cwd=self._folder.root, stdin=subprocess.DEVNULL, stdout=log,
-                        stderr=log, start_new_session=True, **({"pass_fds": (lock,)} if fcntl else {}),
+                        stderr=log, start_new_session=True, pass_fds=() if sys.platform == "win32" else (lock,),
                     )  # fmt: skip
             finally:
                 os.close(lock)  # the fit's process holds it now
@@ -107,7 +105,11 @@ class Runs:
         record = json.loads((place / _RECORD).read_text(encoding="utf-8"))
         files = {
             kind: self._folder.shown(place / name)
-            for kind, name in (("model", "model.gratis"), ("certificate", "certificate.json"), ("report", "report.html"))
+            for kind, name in (
+                ("model", "model.gratis"),
+                ("certificate", "certificate.json"),
+                ("report", "report.html"),
+            )
             if (place / name).is_file()
         }
         state = "running" if place.name == running else "done" if "model" in files else "failed"
@@ -122,7 +124,10 @@ class Runs:
             "state": state,
             "steps": steps,
             "files": files,
-            **{key: record.get(key) for key in ("started", "command", "file", "target", "budget_words", "ledger", "budget")},
+            **{
+                key: record.get(key)
+                for key in ("started", "command", "file", "target", "budget_words", "ledger", "budget")
+            },
         }
 
     def _spent(self, place: Path) -> str:
@@ -151,10 +156,9 @@ class Runs:
         """Take the lock, or return None while a fit has it."""
         lock = os.open(self._lock_path(), os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            if fcntl is None:
-                if self._own is not None:
-                    raise OSError
-            else:
+            if self._own is not None:
+                raise OSError
+            if sys.platform != "win32":
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(lock)

@@ -105,7 +105,9 @@ class Spending:
         where = {"ledger": self._folder.shown(ledger), "budget": data_set, "output": inside}
         more = {"classes": ",".join(listed) if listed else None, "hold-out": f"{held_out:g}" if held_out else None}
         file = self._folder.shown(table)
-        arguments = _command(file, {**shared, **more, "schema": f"{inside}/schema.json", "plan": f"{inside}/plan.json", **where})
+        arguments = _command(
+            file, {**shared, **more, "schema": f"{inside}/schema.json", "plan": f"{inside}/plan.json", **where}
+        )
         said = _command(
             file,
             {
@@ -123,7 +125,7 @@ class Spending:
         with self._guard:
             self._tickets[ticket] = _Ticket(
                 name=name, arguments=tuple(arguments), record=record,
-                files={"schema.json": schema, "plan.json": json.dumps(job.plan.to_json(), indent=1, ensure_ascii=False)},
+                files={"schema.json": schema, "plan.json": json.dumps(job.plan.to_json(), indent=1)},
                 ledger=ledger, head=status.head, table=table, stamp=_stamp(table),
             )  # fmt: skip
             while len(self._tickets) > _MOST_TICKETS:
@@ -135,7 +137,8 @@ class Spending:
             "ticket": ticket, "name": name, "words": job.words(), "model": job.model, "task": job.task,
             "rows": job.training.n_rows, "columns": len(job.schema.names), "classes": job.n_classes,
             "cost": None if cost is None else dict(zip(("value", "low", "high", "unit"), cost, strict=True)),
-            "budget_words": budget.describe(), "mu": mu, "status": _status(status), "command": command,
+            "epsilon": f"{budget.epsilon:g}", "delta": f"{budget.delta:g}", "mu": mu,
+            "status": _status(status), "command": command,
             "fits": None if mu is None or status.remaining_mu is None else mu <= status.remaining_mu,
             "assumptions": list(job.assumptions),
         }  # fmt: skip

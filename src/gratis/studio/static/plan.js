@@ -1,5 +1,5 @@
 // Plan: sizes and a budget in, what privacy costs out. Nothing is opened or spent.
-import { alertUser, call, choice, copyable, el, field, fill, numbers, percent, pressed, segments, short } from "./api.js";
+import { alertUser, call, choice, copyable, el, field, fill, numbers, pressed, segments, short } from "./api.js";
 import { costChart, tradeoff } from "./chart.js";
 import { show, state } from "./state.js";
 
@@ -84,7 +84,7 @@ export function planView(root) {
     status.textContent = error || (waiting ? "Simulating the rest of the picture…" : "Against the same model without privacy. Which model fits the data better, sizes cannot tell.");
     const a = found.attacker;
     fill(gains, found.warning ? el("p", { class: "note warn" }, found.warning) : null,
-      el("div", { class: "row", style: { alignItems: "center" } }, el("div", {}, numbers([[percent(a.right, 1), "of answers right, at most"], [percent(a.recognised, 1), "recognised at 1 % false alarms"], state.rowsPerPerson > 1 ? [short(a.person_epsilon), `ε for a person with ${state.rowsPerPerson} rows`] : [short(a.mu), "μ, the Gaussian-DP parameter"]]), a.words.map((w) => el("p", {}, w))), el("div", { style: { flex: "0 1 15rem" } }, tradeoff(a.curve))));
+      el("div", { class: "row", style: { alignItems: "center" } }, el("div", {}, numbers([[a.right, "of answers right, at most"], [a.recognised, "recognised at 1 % false alarms"], state.rowsPerPerson > 1 ? [short(a.person_epsilon), `ε for a person with ${state.rowsPerPerson} rows`] : [short(a.mu), "μ, the Gaussian-DP parameter"]]), a.words.map((w) => el("p", {}, w))), el("div", { style: { flex: "0 1 15rem" } }, tradeoff(a.curve))));
     fill(copies, copyable("Command", found.command), copyable("Python", found.python));
   }
 
@@ -94,7 +94,7 @@ export function planView(root) {
       answer.textContent = (await call("needed", { rows: state.rows, columns: state.columns, classes: state.classes, epsilon: state.epsilon, delta: state.delta, neighbouring: state.neighbouring, model: state.model, loss: Number(loss.value) })).words;
       state.loss = Number(loss.value);
     } catch (error) { answer.textContent = ""; throw error; }
-  }) }, "How many rows, or which ε?");
+  }) }, "Search");
 
   fill(root, el("h1", {}, "What will privacy cost?"), el("p", { class: "lead" }, "From sizes and a budget alone. No data is opened and nothing is spent."),
     el("div", { class: "grid sides" },
@@ -103,7 +103,7 @@ export function planView(root) {
         el("div", { class: "card" }, el("h2", {}, "Predicted loss to privacy"), picture, models, status),
         el("div", { class: "card" }, el("h2", {}, "What an attacker could tell"), gains),
         el("div", { class: "grid two" },
-          el("div", { class: "card" }, el("h2", {}, "What would a smaller loss need?"), el("div", { class: "row" }, field("Lose at most", loss), el("div", { class: "field" }, search)), answer),
+          el("div", { class: "card" }, el("h2", {}, "How many rows, or which ε?"), el("div", { class: "row" }, field("Lose at most", loss), el("div", { class: "field", style: { flex: "0 0 auto" } }, search)), answer),
           el("div", { class: "card" }, el("h2", {}, "The same without this page"), copies)),
         el("div", {}, el("button", { class: "main", onclick: () => show("data") }, "Next: choose the data")))));
 

@@ -9,7 +9,7 @@ export function spendView(root) {
   const meter = (b, will) => {
     const total = b.mu ** 2, left = b.remaining_mu === null ? 0 : b.remaining_mu ** 2, next = Math.min(left, (will || 0) ** 2);
     return el("div", { class: "meter", role: "img", "aria-label": `${percent(left / total)} of the budget is left` },
-      el("i", { style: { width: percent((left - next) / total, 1) } }), next ? el("i", { class: "will", style: { width: percent(next / total, 1) } }) : null);
+      el("i", { style: { width: 100 * (left - next) / total + "%" } }), next ? el("i", { class: "will", style: { width: 100 * next / total + "%" } }) : null);
   };
 
   function drawLedgers() {
@@ -67,12 +67,12 @@ export function spendView(root) {
       el("p", {}, `From the budget “${p.status.name}”:`), meter(p.status, p.mu), el("p", { class: "small soft" }, "Striped: this run. What is left is measured in μ²."),
       enough ? null : el("p", { class: "note bad" }, `This run needs μ ${short(p.mu)}, and μ ${short(p.status.remaining_mu)} is left: the ledger will refuse it.`),
       copyable("The same as a command", p.command),
-      el("button", { class: "main", id: "spend-button", disabled: !enough, onclick: () => confirm(p) }, `Spend ${p.budget_words}`)));
+      el("button", { class: "main", id: "spend-button", disabled: !enough, onclick: () => confirm(p) }, `Spend ε = ${p.epsilon}, δ = ${p.delta}`)));
     planned.scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth", block: "nearest" });
   }
 
   function confirm(p) {
-    const dialog = el("dialog", { "aria-labelledby": "confirm-title" }, el("h2", { id: "confirm-title" }, `Spend ${p.budget_words}?`),
+    const dialog = el("dialog", { "aria-labelledby": "confirm-title" }, el("h2", { id: "confirm-title" }, `Spend ε = ${p.epsilon}, δ = ${p.delta}?`),
       el("p", {}, `This trains a private model on ${p.rows.toLocaleString("en")} rows and takes μ ${short(p.mu)} from the budget “${p.status.name}”.`), el("p", {}, "What is spent does not come back, also if the training is stopped."),
       el("div", { class: "links" }, el("button", { class: "main", id: "confirm-button", onclick: pressed(async () => {
         dialog.close();
