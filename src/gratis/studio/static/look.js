@@ -3,6 +3,8 @@ import { alertUser, call, choice, copyable, el, field, fill, numbers, percent, p
 import { bars, curvePicture, surfacePicture, tradeoff } from "./chart.js";
 import { refresh, state } from "./state.js";
 
+const MOST = 15; // rows before the rest is folded
+
 export function lookView(root) {
   const file = choice([], null), place = el("div", { class: "grid" });
   file.addEventListener("change", () => open(file.value).catch(alertUser));
@@ -33,8 +35,11 @@ export function lookView(root) {
       return el("div", { class: "card" }, el("h2", {}, "What it learnt"), el("p", { class: "soft small" }, `${m.classes ? (m.classes.length > 2 ? "Effect on the score of each class" : "Effect on the log-odds") : "Effect on the prediction"}, with bands of two deviations; the most important first, all on one scale.`),
         el("div", { class: "shapes" }, m.curves.map((c) => curvePicture(c, limits, m.classes))), m.surfaces.length ? [el("h2", { style: { marginTop: "1rem" } }, "Pairs"), el("div", { class: "shapes" }, m.surfaces.map((s) => surfacePicture(s, strongest)))] : null);
     }
-    if (m.coefficients) return el("div", { class: "card" }, el("h2", {}, "Coefficients"), el("p", { class: "soft small" }, "Bars: effect of one released deviation of the column. Numbers: in the units of the table" + (m.coefficients[0]?.interval ? ", with 95 % intervals." : ".")),
-      el("div", { class: "scroll" }, bars(m.coefficients.map((c) => [c.name, c.effects.reduce((a, b) => (Math.abs(b) > Math.abs(a) ? b : a), 0), c.values.map((v) => short(v)).join(", ") + (c.interval ? ` (${short(c.interval[0])} to ${short(c.interval[1])})` : "")]))));
+    if (m.coefficients) {
+      const rows = m.coefficients.map((c) => [c.name, c.effects.reduce((a, b) => (Math.abs(b) > Math.abs(a) ? b : a), 0), c.values.map((v) => short(v)).join(", ") + (c.interval ? ` (${short(c.interval[0])} to ${short(c.interval[1])})` : "")]);
+      return el("div", { class: "card" }, el("h2", {}, "Coefficients"), el("p", { class: "soft small" }, "Bars: effect of one released deviation of the column. Numbers: in the units of the table" + (m.coefficients[0]?.interval ? ", with 95 % intervals." : ".")),
+        el("div", { class: "scroll" }, bars(rows.slice(0, MOST))), rows.length > MOST ? el("details", {}, el("summary", {}, `${rows.length - MOST} smaller ones`), el("div", { class: "scroll" }, bars(rows.slice(MOST)))) : null);
+    }
     return el("div", { class: "card" }, el("h2", {}, "What it learnt"), el("p", {}, "This kind of model has no parameters that can be read one by one; its predictions can be tried below."));
   }
 

@@ -19,6 +19,7 @@ onShow((name, argument) => {
   document.title = `${name[0].toUpperCase()}${name.slice(1)} · Gratis studio`;
   sessionStorage.setItem("gratis-view", name);
   made[name] ||= views[name](document.getElementById(name));
+  scrollTo(0, 0);
   made[name].shown?.(argument);
 });
 

@@ -78,6 +78,7 @@ export function spendView(root) {
         dialog.close();
         const started = await call("spend", { ticket: p.ticket });
         fill(planned);
+        scrollTo(0, 0);
         follow(started.name);
       }) }, "Yes, spend it"), el("button", { class: "plain", onclick: () => dialog.close() }, "Not now")));
     dialog.addEventListener("close", () => dialog.remove());
@@ -119,6 +120,6 @@ export function spendView(root) {
   }
 
   fill(root, el("h1", {}, "Spend"), el("p", { class: "lead" }, "The ledger is asked first. Model and certificate are on the disk before anything else is tried."),
-    el("div", { class: "grid two" }, el("div", { class: "grid" }, form, planned, run), el("div", { class: "grid" }, ledgers, history)));
+    el("div", { class: "grid two" }, el("div", { class: "grid" }, run, form, planned), el("div", { class: "grid" }, ledgers, history)));
   return { shown() { reload().then((running) => { if (running && followed !== running) follow(running); }).catch(alertUser); } };
 }
