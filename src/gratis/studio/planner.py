@@ -45,8 +45,11 @@ def main() -> None:
             found = answer(request)
         except Exception as error:  # of a planner that failed: the page says so, and the next request is served
             found = {"error": f"the planner failed ({type(error).__name__})"}
-        out.write(json.dumps(found) + "\n")
-        out.flush()
+        try:
+            out.write(json.dumps(found) + "\n")
+            out.flush()
+        except BrokenPipeError:  # the studio was killed
+            os._exit(0)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import { refresh, show, state } from "./state.js";
 
 export function spendView(root) {
   const ledgers = el("div"), form = el("div"), planned = el("div", { role: "status" }), run = el("div", { "aria-live": "polite" }), history = el("div");
-  let followed = null;
+  let followed = null, names = [], draft = {};
 
   const meter = (b, will) => {
     const total = b.mu ** 2, left = b.remaining_mu === null ? 0 : b.remaining_mu ** 2, next = Math.min(left, (will || 0) ** 2);
@@ -35,12 +35,16 @@ export function spendView(root) {
 
   function drawForm() {
     const t = state.table;
-    fill(planned);
     if (!t) { fill(form, el("div", { class: "card" }, el("h2", {}, "The fit"), el("p", {}, "Choose a table first."), el("button", { class: "main", onclick: () => show("data") }, "Choose the data"))); return; }
     const options = state.ledgers.flatMap((book) => book.budgets.map((b) => [JSON.stringify([book.file, b.name]), `${b.name} (${book.file})`]));
+    if (draft.table !== t) { draft = { table: t, epsilon: state.epsilon, delta: state.delta }; fill(planned); }
+    if (draft.name && names.includes(draft.name)) draft.name = null; // that run exists now
+    const keep = (key, input) => { if (draft[key] !== undefined && draft[key] !== null) input.value = draft[key]; input.addEventListener("input", () => { draft[key] = input.value; fill(planned); }); return input; };
     const budget = choice(options, null), model = choice([["auto", "chosen by the sizes"], ["linear", "linear"], ["logistic", "logistic"], ["additive", "additive (curves)"], ["random-features", "random features"]], "auto");
     const epsilon = el("input", { type: "number", step: "any", min: 0, value: state.epsilon }), delta = el("input", { type: "number", step: "any", min: 0, value: state.delta });
     const hold = choice([["0", "none"], ["0.1", "10 % of the rows"], ["0.2", "20 % of the rows"]], "0"), name = el("input", { value: freeName(t.file) });
+    for (const [key, input] of Object.entries({ budget, model, epsilon, delta, hold, name })) keep(key, input); // what was typed outlives a redraw
+    if (!budget.value && options.length) budget.value = options[0][0];
     fill(form, el("div", { class: "card" }, el("h2", {}, "The fit"), el("p", {}, el("b", {}, t.target), ` from ${t.file}, ${t.rows.toLocaleString("en")} rows`),
       el("div", { class: "row" }, field("ε", epsilon), field("δ", delta)), el("div", { class: "row" }, field("Model", model), field("Held out for a private score", hold)), el("div", { class: "row" }, field("Paid from", budget), field("Name of this run", name)),
       options.length ? null : el("p", { class: "note" }, "Give the data set a budget first, in the ledger."),
@@ -57,7 +61,6 @@ export function spendView(root) {
     const stem = file.replace(/^.*\//, "").replace(/\..*$/, "").replace(/[^\w .()+-]/g, "-").replace(/^[^\w]+/, "") || "fit", taken = new Set(names);
     for (let i = 1; ; i++) if (!taken.has(`${stem}-${i}`)) return `${stem}-${i}`;
   }
-  let names = [];
 
   function drawPlan(p) {
     const enough = p.fits !== false;
@@ -94,7 +97,7 @@ export function spendView(root) {
         const r = await call("run", { name });
         if (misses) { alertUser(null); misses = 0; }
         drawRun(r);
-        if (r.state !== "running") { followed = null; await reload(); return; }
+        if (r.state !== "running") { followed = null; fill(planned); await reload(); return; }
       } catch (error) { misses++; alertUser(error); if (misses > 600) return; }
       await new Promise((wake) => setTimeout(wake, misses ? 2000 : 700));
     }
