@@ -4,7 +4,7 @@ A walk over the sliders as a user makes it: one step at a time in rows, columns 
 those of whole requests over loopback to a server of its own process. Two figures a move:
 
 - first: until the answer that the page draws (figures that are known, the trade-off, commands; the rest is marked as
-  being planned). The server waits at most 0.2 s for plans before it gives it.
+  being planned). The server waits at most 0.15 s for plans before it gives it.
 - exact: until the chosen ε has its figure for every model of the task.
 
     python benchmarks/studio.py [--pause 1.0] [--json FILE]
@@ -99,9 +99,8 @@ def report(found: list[dict[str, Any]], pause: float) -> None:
     for name in ("linear", "logistic", "additive", "random-features"):
         times = np.array([move["exact"][name] for move in found[1:] if name in move["exact"]])
         within = np.mean(times <= 0.3)
-        print(
-            f"{name}: exact within 0.3 s in {within:.0%} of {len(times)} moves, median {np.median(times):.2f} s, largest {times.max():.2f} s"
-        )
+        shown = f"median {np.median(times):.2f} s, largest {times.max():.2f} s"
+        print(f"{name}: exact within 0.3 s in {within:.0%} of {len(times)} moves, {shown}")
 
 
 if __name__ == "__main__":

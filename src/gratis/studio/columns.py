@@ -6,38 +6,53 @@ from pathlib import Path
 from typing import Any
 
 from gratis.records.errors import GratisError
-from gratis.rows.encoding import Column, Kind, TableSchema, can_be_target
+from gratis.rows.columns import Column, Kind, can_be_target, is_text
+from gratis.rows.encoding import TableSchema
+from gratis.rows.readings import left_out_by_name
 from gratis.rows.tables import open_table
 
 __all__ = ["described_table", "encoded", "stated_schema"]
 
+_BUCKETS = 32  # as `gratis schema` proposes
+
 
 def described_table(path: Path) -> dict[str, Any]:
-    """Rows, and every column with its type and how it is read if nothing else is said."""
+    """Rows, and every column with its type, how it is read if nothing else is said, and what to think about."""
     table = open_table(path)
+    unnamed = left_out_by_name(table)
     columns = []
     for name, kind in table.types.items():
-        reading, advice = None, None
-        try:
-            reading = Column.of_type(name, kind).to_json()
-        except GratisError as error:
-            advice = " ".join(str(error).split())
-        columns.append(
-            {"name": name, "type": str(kind), "reading": reading, "advice": advice, "target": can_be_target(kind)}
-        )
-    return {"rows": table.count_rows(), "columns": columns, "kinds": [str(kind) for kind in Kind]}
+        found = None if name in unnamed else Column.of_type(name, kind, buckets=_BUCKETS)
+        columns.append(found or Column(name=name, kind=Kind.IGNORED))
+    said = {reading.name: reading for reading in TableSchema(tuple(columns)).readings(table)}
+    return {
+        "rows": table.count_rows(),
+        "kinds": [str(kind) for kind in Kind],
+        "columns": [
+            {
+                "name": column.name,
+                "type": said[column.name].holds,
+                "reading": column.to_json(),
+                "undecided": is_text(table.types[column.name]),
+                "warning": None if said[column.name].warning is None else str(said[column.name].warning).split(":")[0],
+                "target": can_be_target(table.types[column.name]),
+            }
+            for column in columns
+        ],
+    }
 
 
-def stated_schema(stated: object, target: str) -> dict[str, Any]:
-    """Check a schema that the page made and return it for a schema file, without the target."""
+def stated_schema(stated: object, target: str) -> tuple[TableSchema, tuple[str, ...]]:
+    """Check what the page says of the columns: a schema without the target, and whose levels are found privately."""
     if not isinstance(stated, dict):
         raise GratisError("the page sent no columns")
     columns = {name: value for name, value in stated.items() if name != target}
-    schema: dict[str, Any] = TableSchema.from_json({"columns": columns}).to_json()
-    return schema
+    private = tuple(name for name, value in columns.items() if isinstance(value, dict) and value.get("private") is True)
+    return TableSchema.from_json({"columns": {n: v for n, v in columns.items() if n not in private}}), private
 
 
 def encoded(stated: object, target: str) -> dict[str, Any]:
-    """How many columns of the matrix each column becomes."""
-    schema = TableSchema.from_json(stated_schema(stated, target))
-    return {"columns": len(schema.names), "widths": {column.name: len(column.names) for column in schema.columns}}
+    """How many columns of the matrix each column becomes; where levels are found privately, that is not known yet."""
+    schema, private = stated_schema(stated, target)
+    widths = {column.name: len(column.names) for column in schema.columns}
+    return {"columns": len(schema.names), "widths": widths | dict.fromkeys(private)}

@@ -11,8 +11,10 @@ from gratis.records.errors import GratisError
 
 __all__ = ["LEDGERS", "MODELS", "TABLES", "WORK", "StudioFolder"]
 
+_TEXTS = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson")
 TABLES = (
-    ".parquet", ".arrow", ".feather", ".csv", ".csv.gz", ".csv.bz2", ".csv.zst", ".tsv", ".jsonl", ".xlsx",
+    ".parquet", ".pq", ".arrow", ".feather", ".xlsx",
+    *(text + packed for text in _TEXTS for packed in ("", ".gz", ".bz2", ".zst")),
 )  # fmt: skip
 MODELS = (".gratis",)
 LEDGERS = (".ledger",)

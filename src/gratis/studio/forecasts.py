@@ -25,7 +25,7 @@ EPSILONS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0)
 _FEW_EPSILONS = (0.3, 1.0, 3.0, 10.0)  # where a plan takes a second
 _SLOW = "random-features"
 _MOST_KEPT, _MOST_WAITING = 20_000, 400
-_FIRST = 0.2  # seconds that a request waits for plans before it answers with what is there
+_FIRST = 0.15  # seconds that a request waits for plans before it answers with what is there
 NOW, CURVE, SEARCH, AHEAD = range(4)  # what is planned first
 
 
@@ -117,16 +117,16 @@ class _Lane:
 
 
 class Forecasts:
-    """Plans by public facts, kept; two processes make them, so that the quick ones never wait for the slow ones."""
+    """Plans by public facts, kept; three processes make them, so that closed forms never wait for simulations."""
 
     def __init__(self) -> None:
         self._done = threading.Condition()
         self._kept: dict[Asked, dict[str, Any]] = {}
-        self._quick, self._slow = _Lane(self._done, self._kept), _Lane(self._done, self._kept)
+        self._lanes = {name: _Lane(self._done, self._kept) for name in ("linear", _SLOW, "closed forms")}
 
     def close(self) -> None:
         """End the planning processes."""
-        for lane in (self._quick, self._slow):
+        for lane in self._lanes.values():
             lane.close()
         with self._done:
             self._done.notify_all()
@@ -176,7 +176,7 @@ class Forecasts:
         }
 
     def _lane(self, asked: Asked) -> _Lane:
-        return self._slow if asked.model == _SLOW and asked.classes is None else self._quick
+        return self._lanes.get(asked.model if asked.classes is None else "", self._lanes["closed forms"])
 
     def _wanted(self, asked: Asked, model: str) -> list[Asked]:
         """The chosen ε first, then the others from near to far."""

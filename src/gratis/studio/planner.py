@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from contextlib import suppress
 from typing import Any
 
 __all__ = ["answer", "main"]
@@ -36,8 +35,6 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Answer until the standard input ends."""
-    with suppress(OSError, AttributeError):
-        os.nice(5)  # the page first
     out, sys.stdout = sys.stdout, sys.stderr  # nothing but answers may get there
     for line in sys.stdin:
         request = json.loads(line)

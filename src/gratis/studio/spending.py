@@ -10,14 +10,13 @@ import json
 import os
 import secrets
 import shlex
-import tempfile
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gratis.accounting import account, gdp_epsilon_upper_bound
+from gratis.accounting import account, calibrate_mu, gdp_epsilon_upper_bound
 from gratis.ledger import Ledger
 from gratis.records.errors import GratisError
 from gratis.records.guarantees import GDPGuarantee
@@ -86,52 +85,53 @@ class Spending:
             raise GratisError(f"there is a run {name!r} already; give this one another name")
         ledger, data_set = self._folder.find(body.get("ledger"), LEDGERS), fields.text(body, "budget")
         status = Ledger.open(ledger).status(data_set)
-        schema = json.dumps(stated_schema(body.get("columns"), target), indent=1, ensure_ascii=False)
+        schema, private = stated_schema(body.get("columns"), target)
         listed = [part.strip() for part in fields.text(body, "classes", "").split(",") if part.strip()] or None
         model, task = fields.text(body, "model", "auto"), fields.text(body, "task", "auto")
         held_out = fields.number(body, "hold_out")
-        with tempfile.TemporaryDirectory() as scratch:
-            Path(scratch, "schema.json").write_text(schema, encoding="utf-8")
-            job = plan_table_fit(
-                table, target, budget, model=model, task=task, classes=listed, schema=Path(scratch, "schema.json"),
-                held_out=held_out,
-            )  # fmt: skip
+        missing = fields.text(body, "missing_target", "refuse")
+        job = plan_table_fit(
+            table, target, budget, model=model, task=task, classes=listed, schema=schema, private_levels=private,
+            missing_target=missing, held_out=held_out,
+        )  # fmt: skip
         if budget.neighbouring is not status.budget.neighbouring:
             raise GratisError(
                 f"the budget {data_set!r} counts under {status.budget.neighbouring}: choose that relation in Data"
             )
         inside = f"{WORK}/{name}"
-        shared = {"target": target, "task": job.task if job.task != "auto" else None}
-        where = {"ledger": self._folder.shown(ledger), "budget": data_set, "output": inside}
-        more = {"classes": ",".join(listed) if listed else None, "hold-out": f"{held_out:g}" if held_out else None}
         file = self._folder.shown(table)
-        arguments = _command(
-            file, {**shared, **more, "schema": f"{inside}/schema.json", "plan": f"{inside}/plan.json", **where}
-        )
-        said = _command(
-            file,
-            {
-                **shared, **more, "schema": f"{inside}/schema.json", "model": job.model,
-                "epsilon": f"{budget.epsilon:g}", "delta": f"{budget.delta:g}",
-                "neighbouring": str(budget.neighbouring), **where,
-            },
-        )  # fmt: skip
+        shared = {
+            "target": target, "task": job.task, "classes": ",".join(listed) if listed else None,
+            "hold-out": f"{held_out:g}" if held_out else None, "schema": f"{inside}/schema.json",
+            "private-levels": ",".join(private) or None,
+            "missing-target": missing if missing != "refuse" else None,
+            "ledger": self._folder.shown(ledger), "budget": data_set, "output": inside,
+        }  # fmt: skip
+        stated = {
+            "model": job.model, "epsilon": f"{budget.epsilon!r}", "delta": f"{budget.delta!r}",
+            "neighbouring": str(budget.neighbouring),
+        }  # fmt: skip
+        said = _command(file, stated | shared)
+        # What is shown is what runs; where levels are found first, the columns, and with them the plan, follow then.
+        arguments = said if private else _command(file, {"plan": f"{inside}/plan.json"} | shared)
         command = shlex.join(["gratis", *said])
         record = {
             "command": command, "file": file, "target": target, "budget_words": budget.describe(),
-            "ledger": where["ledger"], "budget": data_set, "entries": status.entries,
+            "ledger": shared["ledger"], "budget": data_set, "entries": status.entries,
         }  # fmt: skip
         ticket = secrets.token_urlsafe(16)
         with self._guard:
             self._tickets[ticket] = _Ticket(
                 name=name, arguments=tuple(arguments), record=record,
-                files={"schema.json": schema, "plan.json": json.dumps(job.plan.to_json(), indent=1)},
+                files={"schema.json": _json(schema.to_json()), "plan.json": _json(job.plan.to_json())},
                 ledger=ledger, head=status.head, table=table, stamp=_stamp(table),
             )  # fmt: skip
             while len(self._tickets) > _MOST_TICKETS:
                 self._tickets.pop(next(iter(self._tickets)))
         guarantee = account(job.plan.event)
         mu = guarantee.mu if isinstance(guarantee, GDPGuarantee) else None
+        if private:  # the search for levels is paid from the same budget
+            mu = calibrate_mu(budget)
         cost = job.plan.cost
         return {
             "ticket": ticket, "name": name, "words": job.words(), "model": job.model, "task": job.task,
@@ -140,7 +140,7 @@ class Spending:
             "epsilon": f"{budget.epsilon:g}", "delta": f"{budget.delta:g}", "mu": mu,
             "status": _status(status), "command": command,
             "fits": None if mu is None or status.remaining_mu is None else mu <= status.remaining_mu,
-            "assumptions": list(job.assumptions),
+            "assumptions": list(job.assumptions), "scored": bool(held_out),
         }  # fmt: skip
 
     def spend(self, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,6 +172,10 @@ def _status(status: Any) -> dict[str, Any]:
         "describe": status.budget.describe(),
         "left_epsilon": None if delta is None or left is None else gdp_epsilon_upper_bound(mu=left, delta=delta),
     }
+
+
+def _json(data: object) -> str:
+    return json.dumps(data, indent=1, ensure_ascii=False)
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -2,12 +2,15 @@
 import { alertUser, call, choice, el, field, fill, numbers, pressed } from "./api.js";
 import { refresh, show, state } from "./state.js";
 
-const KINDS = { numeric: "a number", boolean: "yes or no", categorical: "a category", ignored: "left out" };
+const KINDS = { numeric: "a number", boolean: "yes or no", categorical: "a category", ordered: "an ordered category", date: "a date", ignored: "left out" };
+const DEFAULTS = { categorical: { kind: "categorical", buckets: 32 }, ordered: { kind: "ordered", levels: ["low", "high"] }, date: { kind: "date", parts: ["year", "month", "weekday"] } };
 
 export function dataView(root) {
   const columns = el("div"), facts = el("div");
   const file = choice([], null);
   const target = choice([], null), task = choice([["auto", "decided by the target's type"], ["regression", "a number (regression)"], ["classification", "classes"]], "auto");
+  const missingTarget = choice([["refuse", "are refused"], ["leave-out", "contribute nothing"]], "refuse");
+  missingTarget.addEventListener("change", () => { if (state.table) state.table.missingTarget = missingTarget.value; });
   const classes = el("input", { placeholder: "for example: no, yes" });
   const relation = choice([["replace-one", "one row is exchanged for another"], ["zero-out", "one row contributes nothing"]], state.neighbouring);
   const people = el("input", { type: "number", min: 1, step: 1, value: state.rowsPerPerson });
@@ -29,10 +32,9 @@ export function dataView(root) {
     if (!name) return;
     fill(columns, el("p", { class: "soft", role: "status" }, "Reading names and types, counting rows…"));
     const found = await call("table", { file: name });
-    const readings = Object.fromEntries(found.columns.map((c) => [c.name, c.reading || { kind: "categorical", buckets: 32 }]));
-    for (const c of found.columns) if (!c.reading && !/string|utf8|binary|dictionary/.test(c.type)) readings[c.name] = { kind: "ignored" };
+    const readings = Object.fromEntries(found.columns.map((c) => [c.name, c.reading]));
     const targets = found.columns.filter((c) => c.target);
-    state.table = { ...found, file: name, readings, target: targets.at(-1)?.name || "", task: "auto", classes: "" };
+    state.table = { ...found, file: name, readings, target: targets.at(-1)?.name || "", task: "auto", classes: "", missingTarget: missingTarget.value };
     fill(target, targets.map((c) => el("option", { value: c.name }, c.name)));
     target.value = state.table.target;
     task.value = "auto";
@@ -48,25 +50,27 @@ export function dataView(root) {
       el("tbody", {}, t.columns.map((c) => {
         if (c.name === t.target) return el("tr", { class: "chosen" }, el("td", {}, el("b", {}, c.name)), el("td", { "data-label": "type" }, c.type), el("td", { "data-label": "read as" }, "the target"), el("td"));
         const reading = t.readings[c.name], kind = choice(t.kinds.map((k) => [k, KINDS[k] || k]), reading.kind, { "aria-label": `How ${c.name} is read` });
-        kind.addEventListener("change", () => { t.readings[c.name] = kind.value === "categorical" ? { kind: "categorical", buckets: 32 } : { kind: kind.value }; drawColumns(); encode().catch(alertUser); });
-        return el("tr", {}, el("td", {}, el("b", {}, c.name), c.advice ? el("div", { class: "small warn" }, "choose how it is read") : null), el("td", { "data-label": "type" }, c.type),
-          el("td", { "data-label": "read as" }, el("div", { class: "reading" }, kind, reading.kind === "categorical" ? levels(c.name) : null, reading.kind === "numeric" ? missing(c.name) : null)),
+        kind.addEventListener("change", () => { t.readings[c.name] = kind.value === c.reading.kind ? c.reading : DEFAULTS[kind.value] || { kind: kind.value }; drawColumns(); encode().catch(alertUser); });
+        return el("tr", {}, el("td", {}, el("b", {}, c.name), c.warning ? el("div", { class: "small warn" }, c.warning) : c.undecided && reading.kind !== "ignored" ? el("div", { class: "small warn" }, "choose how its levels are known") : null), el("td", { "data-label": "type" }, c.type),
+          el("td", { "data-label": "read as" }, el("div", { class: "reading" }, kind, ["categorical", "ordered"].includes(reading.kind) ? levels(c.name) : null, reading.kind === "numeric" ? missing(c.name) : null)),
           el("td", { "data-label": "becomes", "data-width": c.name }, ""));
       }))));
   }
 
   function levels(name) {
-    const t = state.table, reading = t.readings[name];
-    const buckets = el("input", { type: "number", min: 2, max: 65536, value: reading.buckets || 32, "aria-label": `Buckets for ${name}`, hidden: Boolean(reading.levels) });
-    const listed = el("input", { value: (reading.levels || []).join(", "), placeholder: "public levels, separated by commas", "aria-label": `Public levels of ${name}`, hidden: !reading.levels });
-    const how = choice([["buckets", "hashed into buckets"], ["levels", "by a public list"]], reading.levels ? "levels" : "buckets", { "aria-label": `How the levels of ${name} are known` });
+    const t = state.table, reading = t.readings[name], ordered = reading.kind === "ordered";
+    const before = reading.private ? "private" : reading.levels ? "levels" : "buckets";
+    const buckets = el("input", { type: "number", min: 2, max: 65536, value: reading.buckets || 32, "aria-label": `Buckets for ${name}` });
+    const listed = el("input", { value: (reading.levels || []).join(", "), placeholder: "public levels, separated by commas", "aria-label": `Public levels of ${name}` });
+    const how = choice(ordered ? [["levels", "public levels, lowest first"]] : [["buckets", "hashed into buckets"], ["levels", "by a public list"], ["private", "found within the budget"]], before, { "aria-label": `How the levels of ${name} are known` });
     const changed = () => {
       const list = listed.value.split(",").map((part) => part.trim()).filter(Boolean);
-      t.readings[name] = how.value === "levels" ? { kind: "categorical", levels: list } : { kind: "categorical", buckets: Number(buckets.value) || 32 };
-      buckets.hidden = how.value === "levels"; listed.hidden = how.value !== "levels";
+      buckets.hidden = how.value !== "buckets"; listed.hidden = how.value !== "levels";
+      t.readings[name] = { kind: reading.kind, ...(how.value === "levels" ? { levels: list } : how.value === "private" ? { private: true } : { buckets: Number(buckets.value) || 32 }) };
       if (how.value !== "levels" || list.length) encode().catch(alertUser);
     };
     for (const input of [buckets, listed, how]) input.addEventListener("change", changed);
+    buckets.hidden = before !== "buckets"; listed.hidden = before !== "levels";
     return [how, buckets, listed];
   }
 
@@ -82,7 +86,7 @@ export function dataView(root) {
     const found = await call("encoded", { columns: t.readings, target: t.target });
     t.encoded = found.columns;
     alertUser(null);
-    for (const cell of columns.querySelectorAll("[data-width]")) { const k = found.widths[cell.dataset.width]; cell.textContent = k === 0 ? "nothing" : k === 1 ? "1 column" : `${k} columns`; }
+    for (const cell of columns.querySelectorAll("[data-width]")) { const k = found.widths[cell.dataset.width]; cell.textContent = k === null ? "known later" : k === 0 ? "nothing" : k === 1 ? "1 column" : `${k} columns`; }
     fill(facts, numbers([[t.rows.toLocaleString("en"), "rows (counted as public)"], [String(t.columns.length), "columns in the file"], [String(found.columns), "columns after encoding"]]));
   }
 
@@ -90,7 +94,7 @@ export function dataView(root) {
     const t = state.table, type = t.columns.find((c) => c.name === t.target).type, listed = t.classes.split(",").filter((c) => c.trim()).length;
     state.rows = Math.max(2, t.rows);
     state.columns = Math.max(1, t.encoded);
-    const classification = t.task === "classification" || listed > 1 || (t.task === "auto" && /string|utf8|bool|dictionary/.test(type));
+    const classification = t.task === "classification" || listed > 1 || (t.task === "auto" && /text|truth|bool|categor/.test(type));
     state.classes = classification ? Math.max(2, listed) : null;
     while (state.delta * state.rows >= .5) state.delta /= 10;
     state.delta = Number(state.delta.toPrecision(3));
@@ -100,7 +104,7 @@ export function dataView(root) {
 
   fill(rest, el("div", { class: "grid" },
     el("div", { class: "grid two" },
-      el("div", { class: "card" }, el("h2", {}, "What is predicted"), field("Target", target, "the column to predict"), field("Task", task), field("Classes", classes, "public list; empty: those that occur count as public")),
+      el("div", { class: "card" }, el("h2", {}, "What is predicted"), field("Target", target, "the column to predict"), field("Task", task), field("Classes", classes, "public list; empty: those that occur count as public"), field("Rows without a target", missingTarget)),
       el("div", { class: "card" }, el("h2", {}, "Unit of privacy"), el("p", { class: "soft small" }, "The guarantee is for one row. If a person may have several, say so: what an attacker can tell is then stated for the person."), field("Whose change is hidden", relation), field("Rows of one person", people, "at most"))),
     el("div", { class: "card" }, el("h2", {}, "Columns"), facts, el("p", { class: "soft small" }, "Names and types only: the page never shows a cell. Levels of categories are not read from private rows; list those that are public, or let them be hashed."), columns),
     el("div", { class: "links" }, next, sizes)));

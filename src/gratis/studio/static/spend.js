@@ -52,7 +52,7 @@ export function spendView(root) {
         fill(planned, el("p", { class: "soft" }, "Planning from public facts…"));
         try {
           const [ledger, key] = JSON.parse(budget.value);
-          drawPlan(await call("plan", { file: t.file, target: t.target, task: t.task, classes: t.classes, columns: t.readings, epsilon: Number(epsilon.value), delta: Number(delta.value), neighbouring: state.neighbouring, model: model.value, hold_out: Number(hold.value), ledger, budget: key, name: name.value }));
+          drawPlan(await call("plan", { file: t.file, target: t.target, task: t.task, classes: t.classes, columns: t.readings, missing_target: t.missingTarget, epsilon: Number(epsilon.value), delta: Number(delta.value), neighbouring: state.neighbouring, model: model.value, hold_out: Number(hold.value), ledger, budget: key, name: name.value }));
         } catch (error) { fill(planned); throw error; }
       }) }, "Show the plan"), el("span", { class: "soft small" }, "  Spends nothing.")));
   }
@@ -68,6 +68,7 @@ export function spendView(root) {
       numbers([p.cost ? [`${short(p.cost.low, 2)} to ${short(p.cost.high, 2)}`, `predicted loss of ${p.cost.unit} to privacy`] : ["not predicted", "loss to privacy"], [p.model, "model"], [`${p.rows.toLocaleString("en")} × ${p.columns}`, "rows × encoded columns"], p.mu === null ? null : [short(p.mu), "μ of this run"]]),
       el("details", {}, el("summary", {}, "All that was planned, and why"), p.words.map((w) => el("p", { class: "small" }, w)), p.assumptions.map((w) => el("p", { class: "small soft" }, "Assumed: " + w + "."))),
       el("p", {}, `From the budget “${p.status.name}”:`), meter(p.status, p.mu), el("p", { class: "small soft" }, "Striped: this run. What is left is measured in μ²."),
+      p.scored ? el("p", { class: "small soft" }, "The score on the held-out rows is a release of its own and takes as much again; where the ledger has no room for it, there is no score.") : null,
       enough ? null : el("p", { class: "note bad" }, `This run needs μ ${short(p.mu)}, and μ ${short(p.status.remaining_mu)} is left: the ledger will refuse it.`),
       copyable("The same as a command", p.command),
       el("button", { class: "main", id: "spend-button", disabled: !enough, onclick: () => confirm(p) }, `Spend ε = ${p.epsilon}, δ = ${p.delta}`)));
