@@ -137,3 +137,59 @@ def test_without_a_cluster(monkeypatch):
 def test_lengths_of_blocks_are_public():
     assert rows_per_block(1) % 4096 == 0
     assert rows_per_block(10**9) == 4096
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A table in three Parquet files of several row groups, with a text column."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    X, y = table(20_000)
+    kind = np.where(np.arange(len(y)) % 3 == 0, "a", "b")
+    whole = pa.table({"x1": X[:, 0], "x2": X[:, 1], "kind": kind, "y": y})
+    (tmp_path / "rows").mkdir()
+    for place, (start, stop) in enumerate(((0, 7000), (7000, 7001), (7001, 20_000))):
+        pq.write_table(whole.slice(start, stop - start), tmp_path / "rows" / f"{place}.parquet", row_group_size=3000)
+    return tmp_path / "rows"
+
+
+@pytest.mark.parametrize("held_out", [0.0, 0.25])
+def test_blocks_of_a_folder_are_its_rows(folder, held_out):
+    from gratis.estimators.table_fit import plan_table_fit
+    from gratis.records.budget import Budget
+
+    job = plan_table_fit(
+        folder, "y", Budget(epsilon=1.0, delta=1e-6), model="linear", levels={"kind": ("a", "b")}, held_out=held_out
+    )
+    X, y = job.training.arrays()
+    blocks = job.training.blocks(4096)
+    assert [block.n_rows for block in blocks[:-1]] == [4096] * (len(blocks) - 1)
+    found = [block.arrays() for block in blocks]
+    np.testing.assert_array_equal(np.concatenate([part for part, _ in found]), X)
+    np.testing.assert_array_equal(np.concatenate([part for _, part in found]), y)
+
+
+def test_a_folder_on_a_cluster(client, folder, monkeypatch):
+    from gratis.estimators.table_fit import plan_table_fit
+    from gratis.records.budget import Budget
+
+    monkeypatch.setattr("gratis.rows.cluster._BLOCK_NUMBERS", 4096 * 4)
+    job = plan_table_fit(
+        folder, "y", Budget(epsilon=1.0, delta=1e-6), model="linear", levels={"kind": ("a", "b")},
+        options={"noise_seed": 1, "insecure_reproducible": True},
+    )  # fmt: skip
+    job.check(client)
+    there, here = (job.run(cluster=cluster).estimator for cluster in (client, None))
+    for name, value in released_arrays(here).items():
+        np.testing.assert_array_equal(released_arrays(there)[name], value, err_msg=name)
+
+
+def test_a_wrong_address_is_one_sentence(folder, capsys, monkeypatch):
+    from gratis.cli.program import run
+
+    monkeypatch.setattr("gratis.rows.cluster._PATIENCE", 1)
+    budget = ["--epsilon", "1", "--delta", "1e-6", "--levels", "kind=a,b", "--output", str(folder.parent / "out")]
+    for address in ("tcp://127.0.0.1:9", "nonsense://x", "local:0"):
+        assert run(["fit", str(folder), "--target", "y", *budget, "--cluster", address]) == 2
+        assert "no Dask scheduler answers" in capsys.readouterr().err

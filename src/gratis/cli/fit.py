@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,7 @@ def fit(
     budget: str | None = typer.Option(None, help="Name of the data set's budget in the ledger."),
     output: Path = typer.Option(Path("gratis-fit"), help="Folder for model.gratis, certificate.json, report.html."),
     force: bool = typer.Option(False, "--force", help="Overwrite a model that is there already."),
+    cluster: str | None = typer.Option(None, help="A Dask scheduler's address, or local:4: workers read the table."),
     memory: float = typer.Option(4.0, help="Gigabytes; for a larger fit the file is read again for every release."),
     force_delta: bool = typer.Option(False, "--force-delta", help="Accept a delta of one over the rows and more."),
     audit: bool = typer.Option(True, help="Audit the training after the model is saved."),
@@ -72,6 +74,7 @@ def fit(
     from gratis.estimators.table_fit import plan_table_fit
     from gratis.records.budget import Budget
     from gratis.records.neighbouring import Neighbouring
+    from gratis.rows.cluster import connected
     from gratis.rows.readings import readings_text
 
     console = messages(quiet=as_json)
@@ -87,7 +90,7 @@ def fit(
         raise GratisError("a fit needs --epsilon and --delta, or a --plan")
     else:
         asked = Budget(epsilon=epsilon, delta=delta, neighbouring=Neighbouring.parse(neighbouring))
-    with FitProgress(asked, file.name) as run:
+    with FitProgress(asked, file.name) as run, ExitStack() as stack:
         if algorithm is not None and model not in ("linear", "logistic"):
             raise GratisError("--algorithm belongs to --model linear and logistic")
         if options.keys() - {"algorithm"} and model != "random-features":
@@ -112,13 +115,14 @@ def fit(
         folder = ModelFolder(output)
         for sentence in folder.prepare(force=force):
             console.print(sentence, highlight=False, soft_wrap=True)
+        client = stack.enter_context(connected(cluster))
         with console.status("checking that every cell can be read"):
-            job.check()
+            job.check(client)
         run.follow(folder, books, budget)
         with console.status("training"):
             done = job.run(
                 ledger=books, dataset=budget, begin=run.begin, save=run.save, keep=folder.keep_levels,
-                progress=not as_json,
+                progress=not as_json, cluster=client,
             )  # fmt: skip
         job = done.job
         context, certificate = done.context, done.estimator.certificate_

@@ -30,7 +30,7 @@ from gratis.records.facts import Facts
 from gratis.records.neighbouring import Neighbouring
 from gratis.records.plans import Plan
 from gratis.records.settings import Descent
-from gratis.rows.cluster import cluster_rows, is_dask
+from gratis.rows.cluster import ClusterTable, cluster_rows, is_dask
 
 if TYPE_CHECKING:
     from gratis.rows.streaming import RowStream
@@ -219,7 +219,7 @@ class PrivateFit(BaseEstimator):
         self, X: ArrayLike | RowStream, y: ArrayLike | None
     ) -> tuple[Rows, NDArray[Any] | None, tuple[str, ...]]:
         """The records, those that contribute nothing marked; the classes; and what was assumed about them."""
-        if is_dask(X):
+        if is_dask(X) or isinstance(X, ClusterTable):
             return self._on_cluster(X, y)
         if y is None and hasattr(X, "batches"):
             return self._streamed(X)  # type: ignore[arg-type]
@@ -246,9 +246,9 @@ class PrivateFit(BaseEstimator):
         return Rows(batches, stream.n_rows, stream.n_features), classes, assumed
 
     def _on_cluster(self, X: Any, y: Any) -> tuple[Rows, NDArray[Any] | None, tuple[str, ...]]:
-        if y is None:
+        if is_dask(X) and y is None:
             raise GratisError("fit needs a target y beside X")
-        if self._handling() == "raise" and hasattr(X, "columns") and all(isinstance(name, str) for name in X.columns):
+        if hasattr(X, "columns") and all(isinstance(name, str) for name in X.columns):
             self.feature_names_in_ = np.array(list(X.columns), dtype=object)
         classes, assumed = self._stream_classes()
         known = replace(self, ledger=None)._known  # what is sent to workers holds no ledger
@@ -257,7 +257,7 @@ class PrivateFit(BaseEstimator):
         def read(rows: NDArray[Any], target: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64]]:
             return left_out(known(rows), target if classes is None else encoded(target, classes), impute=impute)
 
-        rows = cluster_rows(X, y, read)
+        rows = X.rows(read) if isinstance(X, ClusterTable) else cluster_rows(X, y, read)
         self.n_features_in_ = rows.n_features
         if self._handling() == "raise" and rows.total(_not_finite)[0]:
             raise GratisError("the rows hold values that are missing, infinite or not declared; nothing was spent")

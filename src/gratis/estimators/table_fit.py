@@ -33,6 +33,7 @@ from gratis.records.certificates import Selection
 from gratis.records.errors import BudgetExceededError, GratisError
 from gratis.records.events import Composition
 from gratis.records.facts import Facts
+from gratis.rows.cluster import ClusterTable
 from gratis.rows.columns import Column, Kind, can_be_target
 from gratis.rows.encoding import EncodedRows, TableSchema, distinct_values
 from gratis.rows.readings import ColumnReading
@@ -127,9 +128,14 @@ class TableJob:
             sentences.append(f"{rows} rows are held out, and the score on them is released under a budget of its own.")
         return sentences
 
-    def check(self) -> None:
+    def check(self, cluster: Any = None) -> None:
         """Read every row once and refuse what cannot be trained on. That answer is not private; nothing is spent."""
-        for part in (self.training, *((self._rows("held-out"),) if self.held_out else ())):
+        if cluster is not None and self.options.get("algorithm") == "one-pass":
+            raise GratisError("one pass takes the rows in their order, on one machine: leave --cluster out")
+        if cluster is not None and self.model in ("random-features", "mlp"):
+            raise GratisError(f"{self.model} needs all rows in one memory: leave --cluster out")
+        for rows in (self.training, *((self._rows("held-out"),) if self.held_out else ())):
+            part = rows if cluster is None else ClusterTable(cluster, rows)
             part.validate(missing_targets=self.missing_target == "leave-out")
 
     def run(
@@ -141,24 +147,30 @@ class TableJob:
         save: Callable[[TableFit], None] | None = None,
         keep: Callable[[FoundLevels], None] | None = None,
         progress: bool = False,
+        cluster: Any = None,
     ) -> TableFit:
         """Reserve, train, save, commit; then score. From the reservation on, what was reserved is spent.
 
         `begin` is called when the rows are read and nothing is spent yet. `save` gets what was released, first without
         and then with the score, each time before the ledger hears of it; so does `keep` with levels that were searched.
+        `cluster` is a Dask client whose workers read the table: only sums come back.
         """
         books = ledger if ledger is None or isinstance(ledger, LateLedger) else LateLedger.open(ledger)
         assert books is None or isinstance(books, LateLedger)
         if self.search is not None and self.found is None:
             whole = self._with_levels(books, dataset, begin, keep)
-            return whole.run(ledger=books, dataset=dataset, save=save, progress=progress)
+            return whole.run(ledger=books, dataset=dataset, save=save, progress=progress, cluster=cluster)
         estimator = self._estimator(books, dataset, progress)
-        rows = None if self.streamed else self.training.arrays()
+        rows: tuple[Any, ...] = (self.training,)
+        if cluster is not None:
+            rows = (ClusterTable(cluster, self.training),)
+        elif not self.streamed:
+            rows = self.training.arrays()
         if self.table.changed():
             raise GratisError(f"{self.table.path.name!r} changed after it was opened: nothing was spent, start again")
         if begin is not None:
             begin()
-        estimator.fit(*((self.training,) if rows is None else rows), plan=self.plan)
+        estimator.fit(*rows, plan=self.plan)
         with uninterrupted():
             # Classes are given as positions: what that assumed about the file is known only here.
             stated = estimator.certificate_.assumptions + self.assumptions

@@ -8,9 +8,11 @@ see rows and the coordinator sees exact sums: both are trusted (docs/howto/clust
 from __future__ import annotations
 
 import functools
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +22,10 @@ from gratis.numerics.rounding import ROWS_PER_CHUNK
 from gratis.numerics.tree_sum import TreeSum
 from gratis.records.errors import GratisError
 
-__all__ = ["ClusterRows", "cluster_rows", "is_dask", "rows_per_block"]
+if TYPE_CHECKING:
+    from gratis.rows.encoding import EncodedRows
+
+__all__ = ["ClusterRows", "ClusterTable", "cluster_rows", "connected", "is_dask", "rows_per_block"]
 
 Array = NDArray[Any]
 Change = Callable[..., tuple[Array, ...]]
@@ -28,6 +33,7 @@ Parts = list[tuple[int, Array]]
 
 _BLOCK_NUMBERS = 2**22  # 32 MB: many blocks for every worker, few tasks for the scheduler
 _KEPT_SHARE = 0.4  # of the workers' memory, up to which blocks stay there between releases
+_MOST_LOCAL, _PATIENCE = 256, 20  # workers, and seconds for a scheduler to answer
 _TRIES = 3  # at a block: a file may be out of reach for a moment
 
 
@@ -89,10 +95,7 @@ class ClusterRows:
         return tree.total()
 
     def _answer(self, answer: Any) -> Parts:
-        try:
-            parts = answer.result()
-        except Exception:  # the cluster's own: workers lost too often, or code that they cannot load
-            parts = None
+        parts = _result(answer)
         if parts is None:
             raise GratisError(
                 "a block of rows could not be added up on the cluster: its workers were lost, or lack packages; what "
@@ -111,6 +114,14 @@ class ClusterRows:
     def arrays(self) -> tuple[Array, ...]:
         """Refused: rows stay where they are."""
         raise GratisError("this model needs all rows in memory: it cannot be trained on a cluster")
+
+
+def _result(answer: Any) -> Any:
+    """What a worker returned; None where the cluster failed (workers lost too often, or code that they cannot load)."""
+    try:
+        return answer.result()
+    except Exception:
+        return None
 
 
 _GARBAGE = "a worker returned something that is no finite sum: nothing was released from it; what was reserved is spent"
@@ -173,6 +184,82 @@ def cluster_rows(X: Any, y: Any, read: Change) -> ClusterRows:
         for part, target in zip(X.to_delayed(), y.to_delayed(), strict=True)
     ]
     return ClusterRows(client, kept_blocks(client, blocks, n_rows, n_features), n_rows, n_features)
+
+
+class ClusterTable:
+    """The rows of a table in files that every worker can read under the same path."""
+
+    def __init__(self, client: Any, stream: EncodedRows) -> None:
+        self._client, self._stream = client, stream
+        self.n_rows, self.n_features = stream.n_rows, stream.n_features
+
+    def validate(self, *, missing_targets: bool = False) -> None:
+        """Let the workers read everything once, and refuse as one machine would. Only before a budget is reserved."""
+        from dask import delayed
+
+        tasks = [delayed(_refusal, pure=False)(block, missing_targets) for block in self._blocks()]
+        for answer in self._client.compute(tasks):
+            found = _result(answer)
+            if found is None:
+                raise GratisError("a worker cannot read the table: all need it under the same path; nothing was spent")
+            if found:
+                raise GratisError(found)
+
+    def rows(self, read: Change) -> ClusterRows:
+        """Return the rows on the cluster, as `read` makes them."""
+        from dask import delayed
+
+        blocks = [delayed(_loaded, pure=False)(block, delayed(read, traverse=False)) for block in self._blocks()]
+        kept = kept_blocks(self._client, blocks, self.n_rows, self.n_features)
+        return ClusterRows(self._client, kept, self.n_rows, self.n_features)
+
+    def _blocks(self) -> list[EncodedRows]:
+        return self._stream.blocks(rows_per_block(self.n_features))
+
+
+def _refusal(block: EncodedRows, missing_targets: bool) -> str:
+    """What is wrong with a block, in words that hold no value; empty if nothing is."""
+    try:
+        block.validate(missing_targets=missing_targets)
+    except GratisError as error:
+        return str(error)
+    return ""
+
+
+@silent
+def _loaded(block: EncodedRows, read: Change) -> tuple[Array, ...]:
+    X, y = block.arrays()
+    return read(X, y)
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[Any]:
+    """Yield a checked client of the cluster at an address, of `local:N` processes made for it, or None for None."""
+    if address is None:
+        yield None
+        return
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError:
+        raise GratisError("a cluster needs the extra: pip install 'gratis[dask]'") from None
+    with ExitStack() as stack:
+        kind, _, count = address.partition(":")
+        try:
+            if kind == "local" and count.isdecimal() and 0 < int(count) <= _MOST_LOCAL:
+                local = LocalCluster(
+                    n_workers=int(count), threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
+                )
+                client = stack.enter_context(Client(stack.enter_context(local)))
+            else:
+                client = stack.enter_context(Client(address, timeout=_PATIENCE))
+        except (OSError, ValueError, TypeError, RuntimeError):
+            client = None  # the exception names hosts and ports, no rows; one sentence is enough
+        if client is None:
+            raise GratisError(
+                f"no Dask scheduler answers at {address!r} (an address like tcp://host:8786, or local:4); "
+                "nothing was spent"
+            )
+        yield checked_client(client)
 
 
 def kept_blocks(client: Any, blocks: list[Any], n_rows: int, n_features: int) -> list[Any]:

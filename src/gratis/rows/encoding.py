@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -147,6 +149,7 @@ class EncodedRows:
     ) -> None:
         self._table, self._schema, self._target = table, schema, target
         self._total, self._held_out, self._part = n_rows, held_out, part
+        self._span: tuple[int, int] | None = None  # of positions in the table; None: all
         self.n_features = len(schema.names)
         chosen = self._chosen(0, n_rows)
         self.n_rows = n_rows if chosen is None else int(chosen.sum())
@@ -231,10 +234,28 @@ class EncodedRows:
             return None
         return next(name for name in texts if unreadable(cells[name]))
 
+    def blocks(self, size: int) -> list[EncodedRows]:
+        """Return the same rows as streams of `size` rows each (the last may be shorter), each read by itself."""
+        chosen = self._chosen(0, self._total)
+        edges = range(size, self._total, size) if chosen is None else map(int, np.flatnonzero(chosen)[size::size])
+        return [self._within(first, last) for first, last in pairwise([0, *edges, self._total])]
+
+    def _within(self, start: int, stop: int) -> EncodedRows:
+        part = copy(self)
+        part._span = (start, stop)
+        chosen = self._chosen(start, stop - start)
+        part.n_rows = stop - start if chosen is None else int(chosen.sum())
+        return part
+
     def _read(self) -> Iterator[Any]:
+        names = [*(column.name for column in self._schema.used), self._target.name]
         position = 0
-        columns = [column.name for column in self._schema.used]
-        for batch in self._table.batches([*columns, self._target.name], self._batch_rows):
+        # A whole table is read to its end, so that a row too many is noticed.
+        batches = self._table.batches(names, self._batch_rows)
+        if self._span is not None:
+            position = self._span[0]
+            batches = self._table.span(names, self._batch_rows, *self._span)
+        for batch in batches:
             chosen = self._chosen(position, batch.num_rows)
             position += batch.num_rows
             yield batch if chosen is None else batch.filter(pa.array(chosen))

@@ -78,6 +78,17 @@ class Table(ABC):
         # Arrow's own message may quote a cell: raised outside the handler, so that no context holds it.
         raise GratisError("the file is damaged, or its rows do not all have the same columns")
 
+    def span(self, columns: Sequence[str], batch_rows: int, start: int, stop: int) -> Iterator[Any]:
+        """Yield batches of the rows start … stop−1: what comes before is read, unless the format can skip it."""
+        position = 0
+        for batch in self.batches(columns, batch_rows):
+            first, last = max(start - position, 0), min(stop - position, batch.num_rows)
+            if first < last:
+                yield batch.slice(first, last - first)
+            position += batch.num_rows
+            if position >= stop:
+                return
+
     def changed(self) -> bool:
         """Say whether the file is no longer the one that was opened: its size, time of change, or columns."""
         try:
@@ -117,9 +128,33 @@ class ParquetTable(Table):
         # pre_buffer would read whole row groups ahead.
         return pa.parquet.ParquetFile(self.path, pre_buffer=False, buffer_size=_BUFFER_BYTES)
 
-    def _read(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
+    def _read(self, columns: Sequence[str], batch_rows: int, row_groups: Sequence[int] | None = None) -> Iterator[Any]:
         with self._open() as file:
-            yield from file.iter_batches(batch_size=batch_rows, columns=list(columns))
+            yield from file.iter_batches(batch_size=batch_rows, columns=list(columns), row_groups=row_groups)
+
+    def span(self, columns: Sequence[str], batch_rows: int, start: int, stop: int) -> Iterator[Any]:
+        """Yield batches of the rows start … stop−1, from the row groups that hold them."""
+        with self._open() as file:
+            sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        ends = np.cumsum(sizes)
+        held = [group for group, end in enumerate(ends) if end > start and end - sizes[group] < stop]
+        if held:
+            before = int(ends[held[0]] - sizes[held[0]])
+            part = _RowGroups(self, held)
+            yield from part.span(columns, batch_rows, start - before, stop - before)
+
+
+class _RowGroups(Table):
+    """Some consecutive row groups of a Parquet file."""
+
+    def __init__(self, whole: ParquetTable, groups: Sequence[int]) -> None:
+        self._whole, self._groups = whole, groups
+
+    def _open_head(self) -> None:
+        """Nothing: the whole file was opened."""
+
+    def _read(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
+        yield from self._whole._read(columns, batch_rows, self._groups)
 
 
 class ParquetFolder(Table):
@@ -144,6 +179,16 @@ class ParquetFolder(Table):
     def _read(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
         for file in self._files:
             yield from file._read(columns, batch_rows)
+
+    def span(self, columns: Sequence[str], batch_rows: int, start: int, stop: int) -> Iterator[Any]:
+        """Yield batches of the rows start … stop−1, from the files that hold them."""
+        before = 0
+        for file in self._files:
+            size = file.n_rows or 0
+            first, last = max(start - before, 0), min(stop - before, size)
+            if first < last:
+                yield from file.span(columns, batch_rows, first, last)
+            before += size
 
 
 class ArrowTable(Table):
