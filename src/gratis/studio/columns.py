@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ def described_table(path: Path) -> dict[str, Any]:
                 "type": said[column.name].holds,
                 "reading": column.to_json(),
                 "undecided": is_text(table.types[column.name]),
-                "warning": None if said[column.name].warning is None else str(said[column.name].warning).split(":")[0],
+                # What to do about it is said for the command line; here it is chosen beside it.
+                "warning": re.split("[:;]", said[column.name].warning or "")[0] or None,
                 "target": can_be_target(table.types[column.name]),
             }
             for column in columns
