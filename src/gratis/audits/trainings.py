@@ -60,11 +60,12 @@ def held_out_training(estimator: Any, budget: Budget, table: Table, source: Sour
     from gratis.estimators.private_fit import Release
 
     def train(tap: Tap) -> Fitted:
-        event = evaluation_event(len(table.y), budget, regression=not hasattr(estimator, "classes_"))
+        classes = len(estimator.classes_) if hasattr(estimator, "classes_") else None
+        event = evaluation_event(len(table.y), budget, classes=classes)
         release = Release(event, budget, tap(source()))
         with release:
-            estimate = evaluate_privately(estimator, table.X, table.y, release)
-        return Fitted(release.certificate.event, (estimate, release.certificate))
+            estimates = evaluate_privately(estimator, table.X, table.y, release)
+        return Fitted(release.certificate.event, (estimates, release.certificate))
 
     return train
 

@@ -133,6 +133,7 @@ def fit(
                 "certificate_verifies": not problems,
                 "expected_score": context["expected_score"],
                 "held_out_score": context["held_out_score"],
+                "held_out_scores": context["held_out_scores"],
                 "audit": context.get("audit"),
                 "notes": run.notes,
             },
@@ -214,6 +215,8 @@ def _write_report(path: Path, estimator: PrivateFit, context: dict[str, Any]) ->
 
 
 def _last_words(folder: ModelFolder, certificate: Certificate, context: dict[str, Any], problems: list[str]) -> str:
+    from gratis.report.scores import MEASURES, held_out, score_lines
+
     guarantee = certificate.guarantee
     if problems:
         return f"the certificate DOES NOT verify: {problems[0]}"
@@ -221,19 +224,15 @@ def _last_words(folder: ModelFolder, certificate: Certificate, context: dict[str
         f"proved: ({guarantee['epsilon']:.4g}, {guarantee['delta']:g})-DP under {certificate.neighbouring}, "
         f"certificate verified: {folder.certificate}"
     ]
-    expected, score = context["expected_score"], context["held_out_score"]
+    expected, scores = context["expected_score"], held_out(context)
     if expected:
-        name = "R²" if expected["quantity"] == "r_squared" else "accuracy"
         lines.append(
-            f"{name} to be expected on fresh rows: {expected['value']:.2f} ({expected['low']:.2f} to "
-            f"{expected['high']:.2f} in 80 % of fits), paid for in the fit"
+            f"{MEASURES[expected['quantity']]} to be expected on fresh rows: {expected['value']:.2f} "
+            f"({expected['low']:.2f} to {expected['high']:.2f} in 80 % of fits), paid for in the fit"
         )
-    if score:
-        name = "R²" if score["quantity"] == "r_squared" else "accuracy"
-        lines.append(
-            f"{name} on {score['samples']} held-out rows, released privately: {score['value']:.3f} "
-            f"({score['low']:.3f} to {score['high']:.3f})"
-        )
+    if scores:
+        lines.append(f"on {scores[0]['samples']} held-out rows, released privately:")
+        lines += [f"  {line}" for line in score_lines(scores)]
     elif context["no_score"]:
         lines.append(f"no score: {context['no_score']}")
     if context.get("audit"):

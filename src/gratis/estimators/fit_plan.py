@@ -17,7 +17,7 @@ from gratis.records.errors import GratisError
 from gratis.records.events import Event
 from gratis.records.facts import Facts
 from gratis.records.neighbouring import Neighbouring
-from gratis.records.plans import Plan
+from gratis.records.plans import Plan, cost_words
 from gratis.records.record import JsonObject, Record
 from gratis.records.settings import Descent, Settings
 from gratis.records.strict_json import read_json
@@ -69,8 +69,7 @@ class FitPlan(Plan):
         found = self.cost
         if found is None:
             return [f"Quality is not predicted: {self.prediction.assumptions[-1]}.", *self.reasons]
-        value, low, high, unit = found
-        return [f"Privacy is predicted to cost {value:.3g} of {unit} ({low:.3g} to {high:.3g}).", *self.reasons]
+        return [f"Privacy is predicted to cost {cost_words(*found)} (most likely {found[0]:.2g}).", *self.reasons]
 
     def to_json(self) -> JsonObject:
         """Return plain data for JSON, the event too."""

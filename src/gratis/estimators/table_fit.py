@@ -157,17 +157,17 @@ class TableJob:
             X, y = self._rows("held-out").arrays()
         except GratisError as error:
             return None, str(error)
-        event = evaluation_event(len(y), self.budget, regression=self.task == "regression")
+        event = evaluation_event(len(y), self.budget, classes=self.n_classes)
         release = Release(
             event, self.budget, NoiseSource.secure(), ledger=ledger, dataset=dataset, purpose="evaluation",
             assumptions=(DISJOINT, *self.assumptions),
         )  # fmt: skip
         try:
             with release:
-                estimate = evaluate_privately(estimator, X, y, release)
+                estimates = evaluate_privately(estimator, X, y, release)
         except BudgetExceededError:
             return None, "the ledger had no room left for a release on the held-out rows"
-        return HeldOutScore(estimate, release.certificate), None
+        return HeldOutScore(estimates, release.certificate), None
 
     def _context(self, estimator: Any, score: HeldOutScore | None = None, why: str | None = None) -> dict[str, Any]:
         plan, expected = estimator.plan_, getattr(estimator, "expected_score_", None)
@@ -186,6 +186,7 @@ class TableJob:
             "expected_score": expected.to_json() if expected is not None else None,
             "held_out": self.held_out,
             "held_out_score": None if score is None else score.estimate.to_json(),
+            "held_out_scores": None if score is None else [one.to_json() for one in score.estimates],
             "held_out_certificate": None if score is None else score.certificate.to_json(),
             "no_score": why,
             "changed": self.streamed and self.table.changed(),

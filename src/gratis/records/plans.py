@@ -10,7 +10,7 @@ from gratis.records.predictions import Prediction
 from gratis.records.record import JsonObject, Record
 from gratis.records.settings import Settings
 
-__all__ = ["Plan"]
+__all__ = ["Plan", "cost_words"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,3 +33,13 @@ class Plan(Record):
     def explain(self) -> str:
         """Return the reasons in words."""
         return "\n".join(self.reasons)
+
+
+def cost_words(value: float, low: float, high: float, unit: str) -> str:
+    """What privacy is predicted to cost, as a range.
+
+    >>> cost_words(0.013, 0.0012, 0.127, "R²"), cost_words(0.004, 0.002, 0.006, "nats of log loss")
+    ('0.00 to 0.13 of R²', '0.002 to 0.006 nats of log loss')
+    """
+    digits = 2 if high >= 0.05 else 3
+    return f"{low:.{digits}f} to {high:.{digits}f} {unit if unit.startswith('nats') else f'of {unit}'}"
