@@ -31,9 +31,9 @@ DISJOINT = (
 class HeldOutScore:
     """Scores on held-out rows, each with the range that its privacy noise and its sampling leave.
 
-    The first is accuracy or R². Classifiers: balanced accuracy, AUC, log loss, and `base_rate` and `base_log_loss`, what
-    a model reaches that knows the shares of the classes only. Regressors: mean absolute error, and that of a model that
-    always answers the released centre of the target.
+    The first is accuracy or R². Classifiers: balanced accuracy, AUC, log loss, and `base_rate` and `base_log_loss`,
+    what a model reaches that knows the shares of the classes only. Regressors: mean absolute error, and that of a
+    model that always answers the released centre of the target.
     """
 
     estimates: tuple[Estimate, ...]
@@ -57,14 +57,14 @@ def evaluate_privately(estimator: Any, X: Array, y: Array, release: Release) -> 
 
     **Guarantee**: what is released satisfies `release.budget` with respect to the held-out rows (`evaluation_event`,
     which must be the event of `release`). The estimator is a function of other rows, so both together cost the larger
-    of the two budgets: parallel composition, under both relations. `y` are numbers, or positions in `classes_`; a record
-    without a usable target, or at which the model cannot answer, contributes nothing.
+    of the two budgets: parallel composition, under both relations. `y` are numbers, or positions in `classes_`; a
+    record without a usable target, or at which the model cannot answer, contributes nothing.
     """
     classes = len(estimator.classes_) if hasattr(estimator, "classes_") else None
     event, sums = evaluation_event(len(y), release.budget, classes=classes), _sums(classes)
     if event != release.event:
         raise ValueError("the release must have been made for this evaluation")
-    entries = _class_entries if isinstance(sums, ClassSums) else _error_entries
+    entries: Any = _class_entries if isinstance(sums, ClassSums) else _error_entries
     with np.errstate(all="ignore"):
         total = Rows.held(X, y).total(lambda rows, target: entries(estimator, sums, rows, target))
     noisy = release.noise.release(total, event.noise_std)

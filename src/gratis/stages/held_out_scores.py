@@ -144,7 +144,7 @@ class ErrorSums:
     """R² and mean absolute error of a regressor, from one release.
 
     A record enters with (1, z²/9, r²/9, |z|/3, |r|/3), z the target's deviation from its released centre and r the
-    model's error, both in released scales and clipped to ±3, each times a public weight; squares of weights add up to 1.
+    model's error, both in released scales and clipped to ±3, each times a public weight; their squares add up to 1.
 
     **Sensitivity**: 1 under both relations: every entry lies between 0 and its weight.
     """
