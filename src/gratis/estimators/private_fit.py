@@ -128,8 +128,8 @@ class PrivateFit(BaseEstimator):
 
     Parameters
     ----------
-    epsilon, delta : float, default 1.0 and 1e-5
-        The budget, under `neighbouring`.
+    epsilon, delta : float, default None and None
+        The budget, under `neighbouring`; both must be given, so that nothing is spent by accident.
     neighbouring : "replace-one" or "zero-out", default "replace-one"
         What a neighbour is: one record exchanged for any other, or for one that contributes nothing. The null record
         of zero-out is a record without a target: in every mode it contributes nothing to any release. One without
@@ -156,8 +156,8 @@ class PrivateFit(BaseEstimator):
         nothing is protected.
     """
 
-    epsilon: float = 1.0
-    delta: float = 1e-5
+    epsilon: float | None = None
+    delta: float | None = None
     _: KW_ONLY
     neighbouring: str = "replace-one"
     preprocessing: str = "private"
@@ -177,6 +177,7 @@ class PrivateFit(BaseEstimator):
         once more before anything is spent, so that a row that cannot be read, or another number of rows than declared,
         is refused there; with on_invalid="raise" twice.
         """
+        self._budget()  # refused before a row is looked at
         rows, classes, assumed = self._records(X, y)
         facts = Facts(rows=rows.n_rows, columns=rows.n_features, classes=None if classes is None else len(classes))
         recipe = self._recipe(facts)
@@ -274,6 +275,8 @@ class PrivateFit(BaseEstimator):
         return self.descent or Descent()
 
     def _budget(self) -> Budget:
+        if self.epsilon is None or self.delta is None:
+            raise GratisError("give epsilon and delta: nothing is spent by accident")
         return Budget(epsilon=self.epsilon, delta=self.delta, neighbouring=Neighbouring.parse(self.neighbouring))
 
     def _noise_source(self) -> NoiseSource:
