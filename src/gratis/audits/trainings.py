@@ -16,6 +16,7 @@ from gratis.mechanisms.noise import NoiseSource
 from gratis.records.budget import Budget
 from gratis.records.checks import check_count
 from gratis.records.neighbouring import Neighbouring
+from gratis.records.progress import counted
 from gratis.records.settings import Descent
 
 __all__ = [
@@ -111,22 +112,24 @@ def audit_tables(
     audit, book = ReplayAudit(), book or NoiseBook()
     removable = relation is Neighbouring.ZERO_OUT and tables.invalid
     done = 0
-    while done < pairs:
-        table = tables.draw(rng)
-        first_is_null = removable and rng.random() < 0.5
-        if first_is_null:
-            table = tables.without(table)
-        recording = record(training(table))
-        audit.note(book.check(recording), table.name)
-        for place in range(min(per_recording, pairs - done)):
-            second_is_null = removable and not first_is_null and place == 0
-            near = tables.without(table) if second_is_null else tables.neighbour(table, rng)
-            one_step = first_is_null or second_is_null or relation is Neighbouring.REPLACE_ONE
-            found = compare(
-                recording, replay(training(near), recording), row=table.row, steps_apart=1 if one_step else 2
-            )
-            audit.add(found, f"{table.name} → {near.name.split('; ', 1)[1]} (row {table.row})")
-            done += 1
+    with counted("audit", pairs) as advance:
+        while done < pairs:
+            table = tables.draw(rng)
+            first_is_null = removable and rng.random() < 0.5
+            if first_is_null:
+                table = tables.without(table)
+            recording = record(training(table))
+            audit.note(book.check(recording), table.name)
+            for place in range(min(per_recording, pairs - done)):
+                second_is_null = removable and not first_is_null and place == 0
+                near = tables.without(table) if second_is_null else tables.neighbour(table, rng)
+                one_step = first_is_null or second_is_null or relation is Neighbouring.REPLACE_ONE
+                found = compare(
+                    recording, replay(training(near), recording), row=table.row, steps_apart=1 if one_step else 2
+                )
+                audit.add(found, f"{table.name} → {near.name.split('; ', 1)[1]} (row {table.row})")
+                done += 1
+                advance(1)
     return audit
 
 

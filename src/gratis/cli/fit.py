@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gratis.cli.fit_progress import FitProgress
-from gratis.cli.output import JSON_OPTION, emit, messages
+from gratis.cli.output import JSON_OPTION, emit, messages, showing
 from gratis.records.errors import GratisError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def fit(
             raise GratisError("--algorithm belongs to --model linear and logistic")
         if options.keys() - {"algorithm"} and model != "random-features":
             raise GratisError("--features and --n-features belong to --model random-features")
-        with console.status("planning from public facts"):
+        with showing("planning from public facts", quiet=as_json):
             job = plan_table_fit(
                 file, target, asked, model=model, task=task, classes=_listed(classes), schema=schema,
                 ignore=_listed(ignore) or (), hash_buckets=hash_buckets, held_out=hold_out, memory_bytes=1e9 * memory,
@@ -101,20 +101,20 @@ def fit(
         folder = ModelFolder(output)
         for sentence in folder.prepare(force=force):
             console.print(sentence, highlight=False, soft_wrap=True)
-        with console.status("checking that every cell can be read"):
+        with showing("checking that every cell can be read", quiet=as_json):
             job.check()
         run.follow(folder, books, budget)
-        with console.status("training"):
-            done = job.run(ledger=books, dataset=budget, begin=run.begin, save=run.save, progress=not as_json)
+        with showing("training", quiet=as_json):
+            done = job.run(ledger=books, dataset=budget, begin=run.begin, save=run.save)
         context, certificate = done.context, done.estimator.certificate_
         if context["changed"]:
             run.notes.append("The file changed while it was read: the release is spent and stands, for what was read.")
         problems = verify_certificate(certificate)
         if report:
-            with console.status("predicting other budgets"):
+            with showing("predicting other budgets", quiet=as_json):
                 run.add("the prediction for other budgets", lambda: context.update(curve=_curve(job)))
         if audit:
-            with console.status("auditing the training"):
+            with showing("auditing the training", quiet=as_json):
                 run.add("the audit", lambda: context.update(audit=_audit(job, done.estimator)))
         # Once more, with what the report shows and with the ledger's answer in the certificate.
         run.add("what the report shows, from the model file", lambda: run.save(done))

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from gratis.cli.output import JSON_OPTION, emit, messages
+from gratis.cli.output import JSON_OPTION, emit, messages, showing
 from gratis.records.checks import check_count
 
 __all__ = ["quickstart"]
@@ -44,7 +44,7 @@ def quickstart(
     ledger.create_budget(name, budget)
     console.print(f"1/5 budget {budget.describe()} written to {ledger_path}")
 
-    with console.status("2/5 planning and training"):
+    with showing("2/5 planning and training", quiet=as_json):
         model = DPLinearRegression(epsilon, delta, ledger=str(ledger_path), dataset=name).fit(X_train, y_train)
     private = float(model.score(X_test, y_test))
     public = float(LinearRegression().fit(X_train, y_train).score(X_test, y_test))
@@ -55,14 +55,15 @@ def quickstart(
     problems = verify_certificate(model.certificate_)
     console.print(f"3/5 certificate {'verifies' if not problems else 'DOES NOT verify'}: {certificate_path}")
 
-    with console.status("4/5 attacking the descent on worst-case neighbours"):
+    with showing("4/5 attacking the descent on worst-case neighbours", quiet=as_json):
         audit = audit_full_batch(model.plan_, runs=audit_runs)
     console.print(f"4/5 audit: {audit.verdict}")
 
-    with console.status("5/5 writing the report"):
+    with showing("5/5 writing the report", quiet=as_json):
         content = _content(model, budget, private, public, audit)
         report_path = output / "report.html"
         write_report(content, report_path)
+    console.print(f"5/5 report written: {report_path}")
     emit(
         {
             "report": str(report_path),

@@ -151,7 +151,7 @@ def read_plan(path: str | os.PathLike[str]) -> FitPlan:
     if "descent" in choices:
         choices["descent"] = Descent.from_json(choices["descent"])
     foreign = {"epsilon", "delta", "neighbouring", "ledger", "dataset", "noise_seed", "insecure_reproducible"}
-    foreign |= {"on_invalid", "classes", "progress"}
+    foreign |= {"on_invalid", "classes", "progress", "verbose"}
     if foreign & set(choices):
         raise GratisError("a plan file chooses neither ledger nor noise, and states its budget apart")
     try:

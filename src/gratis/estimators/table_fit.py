@@ -112,7 +112,6 @@ class TableJob:
         dataset: str | None = None,
         begin: Callable[[], None] | None = None,
         save: Callable[[TableFit], None] | None = None,
-        progress: bool = False,
     ) -> TableFit:
         """Reserve, train, save, commit; then score. From the reservation on, what was reserved is spent.
 
@@ -121,7 +120,7 @@ class TableJob:
         """
         books = ledger if ledger is None or isinstance(ledger, LateLedger) else LateLedger.open(ledger)
         assert books is None or isinstance(books, LateLedger)
-        estimator = self._estimator(books, dataset, progress)
+        estimator = self._estimator(books, dataset)
         rows = None if self.streamed else self.training.arrays()
         if self.table.changed():
             raise GratisError(f"{self.table.path.name!r} changed after it was opened: nothing was spent, start again")
@@ -139,12 +138,10 @@ class TableJob:
                 done = _settled(TableFit(estimator, score, self._context(estimator, score, why)), books, save)
         return done
 
-    def _estimator(self, ledger: LateLedger | None, dataset: str | None, progress: bool) -> Any:
+    def _estimator(self, ledger: LateLedger | None, dataset: str | None) -> Any:
         choices: dict[str, Any] = {}
         if self.n_classes is not None:
             choices["classes"] = list(range(self.n_classes))
-        if self.model == "mlp":
-            choices["progress"] = progress
         return self.plan.estimator(on_invalid="impute", ledger=ledger, dataset=dataset, **choices)
 
     def _score(

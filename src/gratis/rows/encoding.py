@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from gratis.records.checks import check_finite
 from gratis.records.errors import GratisError
+from gratis.records.progress import counted
 from gratis.records.strict_json import read_json
 from gratis.rows.tables import CSVTable, Table, numbers, numbers_side_by_side, unreadable
 
@@ -330,10 +331,12 @@ class EncodedRows:
     def _read(self) -> Iterator[Any]:
         position = 0
         columns = [column.name for column in self._schema.used]
-        for batch in self._table.batches([*columns, self._target.name], self._batch_rows):
-            chosen = self._chosen(position, batch.num_rows)
-            position += batch.num_rows
-            yield batch if chosen is None else batch.filter(pa.array(chosen))
+        with counted("reading", self._total) as advance:
+            for batch in self._table.batches([*columns, self._target.name], self._batch_rows):
+                chosen = self._chosen(position, batch.num_rows)
+                position += batch.num_rows
+                yield batch if chosen is None else batch.filter(pa.array(chosen))
+                advance(batch.num_rows)
 
     def _chosen(self, start: int, count: int) -> NDArray[np.bool_] | None:
         if self._part == "all":
