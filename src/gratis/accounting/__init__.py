@@ -19,7 +19,12 @@ from gratis.accounting.composition import (
     group_privacy,
     leaf_mu,
 )
-from gratis.accounting.gdp import gdp_delta_upper_bound, gdp_epsilon_upper_bound, gdp_mu_lower_bound
+from gratis.accounting.gdp import (
+    gdp_delta_upper_bound,
+    gdp_detection_upper_bound,
+    gdp_epsilon_upper_bound,
+    gdp_mu_lower_bound,
+)
 from gratis.accounting.iteration import amplification_by_iteration, least_noise
 from gratis.accounting.kl import gdp_kl, total_variation_upper_bound
 from gratis.accounting.ladder import LadderRow, noise_for_composition, s0_noise_multiplier
@@ -43,6 +48,7 @@ __all__ = [
     "describe_guarantee",
     "epsilon_upper_bound",
     "gdp_delta_upper_bound",
+    "gdp_detection_upper_bound",
     "gdp_epsilon_upper_bound",
     "gdp_kl",
     "gdp_mu_lower_bound",

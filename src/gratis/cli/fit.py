@@ -30,6 +30,7 @@ _ALL_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 def fit(
+    call: typer.Context,
     file: Path = typer.Argument(..., help="A .parquet, .arrow, .feather, .csv or .csv.gz file; one row a record."),
     target: str = typer.Option(..., help="The column to predict."),
     epsilon: float | None = typer.Option(None, help="Budget."),
@@ -110,6 +111,9 @@ def fit(
         if context["changed"]:
             run.notes.append("The file changed while it was read: the release is spent and stands, for what was read.")
         problems = verify_certificate(certificate)
+        run.add("the equivalent command", lambda: context.update(_again(call, job, file)))
+        if books is not None and budget is not None:
+            run.add("what is left in the ledger", lambda: context.update(ledger=books.status(budget).to_json()))
         if report:
             with showing("predicting other budgets", quiet=as_json):
                 run.add("the prediction for other budgets", lambda: context.update(curve=_curve(job)))
@@ -119,7 +123,7 @@ def fit(
         # Once more, with what the report shows and with the ledger's answer in the certificate.
         run.add("what the report shows, from the model file", lambda: run.save(done))
         if report:
-            run.add("the report", lambda: _write_report(folder.report, done.estimator, context))
+            run.add("the report", lambda: _write_report(folder, done.estimator, context))
         for sentence in run.notes:
             console.print(sentence, highlight=False, soft_wrap=True)
         emit(
@@ -208,10 +212,17 @@ def _audit(job: TableJob, estimator: PrivateFit) -> JsonObject:
     }
 
 
-def _write_report(path: Path, estimator: PrivateFit, context: dict[str, Any]) -> None:
+def _write_report(folder: ModelFolder, estimator: PrivateFit, context: dict[str, Any]) -> None:
     from gratis.cli.model_report import report_content, write_report
 
-    write_report(report_content(estimator, context), path)
+    write_report(report_content(estimator, context, folder.model), folder.report)
+
+
+def _again(call: typer.Context, job: TableJob, file: Path) -> dict[str, str]:
+    """The equivalent command and Python, without paths of this machine."""
+    from gratis.cli.equivalents import shown_command, shown_python
+
+    return {"command": shown_command(call), "python": shown_python(job, file.name)}
 
 
 def _last_words(folder: ModelFolder, certificate: Certificate, context: dict[str, Any], problems: list[str]) -> str:

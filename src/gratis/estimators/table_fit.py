@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,8 @@ class TableJob:
                 "target": {"name": self.target.name, **self.target.to_json()},
                 "task": self.task,
             },
+            "file": self.table.path.name,
+            "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             "model": self.model,
             "rows": self.training.n_rows,
             "columns": len(self.schema.names),
