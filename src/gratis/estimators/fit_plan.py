@@ -17,6 +17,7 @@ from gratis.records.errors import GratisError
 from gratis.records.events import Event
 from gratis.records.facts import Facts
 from gratis.records.neighbouring import Neighbouring
+from gratis.records.notebook import card
 from gratis.records.plans import Plan, cost_words
 from gratis.records.record import JsonObject, Record
 from gratis.records.settings import Descent, Settings
@@ -70,6 +71,13 @@ class FitPlan(Plan):
         if found is None:
             return [f"Quality is not predicted: {self.prediction.assumptions[-1]}.", *self.reasons]
         return [f"Privacy is predicted to cost {cost_words(*found)} (most likely {found[0]:.2g}).", *self.reasons]
+
+    def _repr_html_(self) -> str:
+        facts: list[tuple[str, object]] = [
+            ("rows, columns", f"{self.facts.rows}, {self.facts.columns}"),
+            ("budget", self.budget.describe()),
+        ]
+        return card(f"Plan of {self.model}: nothing is spent yet", facts, self.words())
 
     def to_json(self) -> JsonObject:
         """Return plain data for JSON, the event too."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from gratis.records.budget import Budget
 from gratis.records.events import Event
+from gratis.records.notebook import card
 from gratis.records.predictions import Prediction
 from gratis.records.record import JsonObject, Record
 from gratis.records.settings import Settings
@@ -29,6 +30,16 @@ class Plan(Record):
     def to_json(self) -> JsonObject:
         """Return plain data for JSON (the event goes into the certificate, not here)."""
         return {name: value for name, value in Record.to_json(self).items() if name != "event"}
+
+    def _repr_html_(self) -> str:
+        found = self.prediction
+        predicted = f"{found.value:.3g} ({found.low:.3g} to {found.high:.3g})"
+        facts = [
+            ("budget", self.budget.describe()),
+            ("algorithm", self.algorithm),
+            (f"predicted {found.quantity.replace('_', ' ')}", predicted),
+        ]
+        return card("Plan: nothing is spent yet", facts, self.reasons)
 
     def explain(self) -> str:
         """Return the reasons in words."""
