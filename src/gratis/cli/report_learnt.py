@@ -30,8 +30,8 @@ def learnt_parts(estimator: Any, names: list[str], table: dict[str, Any]) -> dic
             "coefficients": _intervals(inference, names),
             "learnt_words": ["Standard errors hold sampling and privacy."],
         }
-    if not hasattr(estimator, "coef_"):
-        return {"learnt_words": ["Its parameters belong to random features and have no meaning of their own."]}
+    if not hasattr(estimator, "intercept_"):
+        return {"learnt_words": ["Its parameters belong to hidden features and have no meaning of their own."]}
     slopes = np.atleast_2d(estimator.coef_)
     classes = table.get("target", {}).get("levels") or [str(label) for label in getattr(estimator, "classes_", ())]
     heads = ["coefficient"] if len(slopes) == 1 else [f"class {name}" for name in classes[: len(slopes)]]
