@@ -14,9 +14,9 @@ from gratis.cli.program import app
 PAGE = Path(__file__).parent / "reference" / "commands.md"
 HEAD = """# Commands
 
-Made from the program by `python docs/cli_reference.py`; `gratis COMMAND --help` says the same. Every command that prints
-results has `--json`. Exit codes: 0 done, 2 bad input or refused, 3 an audit's alarm or a certificate that does not verify,
-130 after Ctrl-C, 143 after SIGTERM.
+Made from the program by `python docs/cli_reference.py`; `gratis COMMAND --help` says the same. Every command that
+prints results has `--json`. Exit codes: 0 done, 2 bad input or refused, 3 an audit's alarm or a certificate that does
+not verify, 130 after Ctrl-C, 143 after SIGTERM.
 """
 
 
