@@ -49,7 +49,7 @@ def report_content(estimator: Any, context: dict[str, Any], model: Path | None =
         numbers=_numbers(certificate, context, cost),
         scores=_scores(context),
         **learnt_parts(estimator, names, table),
-        columns=_columns(table),
+        columns=_columns(context),
         reasons=_reasons(context),
         cost_figures=_cost_figures(context, cost),
         command=str(context.get("command") or ""),
@@ -168,8 +168,14 @@ def _names(estimator: Any, table: dict[str, Any]) -> list[str]:
     )
 
 
-def _columns(table: dict[str, Any]) -> list[dict[str, object]]:
-    """Column → how it is read → encoded columns; names and levels are public."""
+def _columns(context: dict[str, Any]) -> list[dict[str, object]]:
+    """Column → how it is read → encoded columns; names and levels are public. Files of before hold the schema alone."""
+    if context.get("readings"):
+        return [
+            {"column": one["name"], "holds": one["holds"], "read as": one["read_as"], "becomes": _few(one["becomes"])}
+            for one in context["readings"]
+        ]
+    table = context.get("table") or {}
     if not table.get("schema"):
         return []
     from gratis.rows.encoding import TableSchema

@@ -31,6 +31,7 @@ from gratis.records.neighbouring import Neighbouring
 from gratis.records.plans import Plan
 from gratis.records.progress import RELEASES, ProgressLine, counted, following
 from gratis.records.settings import Descent
+from gratis.rows.cluster import ClusterTable, cluster_rows, is_dask
 
 if TYPE_CHECKING:
     from gratis.rows.streaming import RowStream
@@ -196,6 +197,8 @@ class PrivateFit(BaseEstimator):
             recipe.check_memory()
         if recipe.needs_arrays and not rows.in_memory:
             raise GratisError("this model needs all rows in memory: pass arrays instead of a stream")
+        if getattr(recipe, "needs_order", False) and rows.only_sums:
+            raise GratisError("one pass takes the rows in their order, on one machine: take another algorithm")
         if hasattr(recipe, "prepare"):
             recipe.prepare()
         release = self._release(planned, recipe, assumptions=assumed)
@@ -224,6 +227,8 @@ class PrivateFit(BaseEstimator):
         self, X: ArrayLike | RowStream, y: ArrayLike | None
     ) -> tuple[Rows, NDArray[Any] | None, tuple[str, ...]]:
         """The records, those that contribute nothing marked; the classes; and what was assumed about them."""
+        if is_dask(X) or isinstance(X, ClusterTable):
+            return self._on_cluster(X, y)
         if y is None and hasattr(X, "batches"):
             return self._streamed(X)  # type: ignore[arg-type]
         rows, target, classes, assumed = self._read(X, y)  # type: ignore[arg-type]
@@ -247,6 +252,24 @@ class PrivateFit(BaseEstimator):
                 f"the source does not hold the {stream.n_rows} rows that were declared; nothing was spent"
             )
         return Rows(batches, stream.n_rows, stream.n_features), classes, assumed
+
+    def _on_cluster(self, X: Any, y: Any) -> tuple[Rows, NDArray[Any] | None, tuple[str, ...]]:
+        if is_dask(X) and y is None:
+            raise GratisError("fit needs a target y beside X")
+        if hasattr(X, "columns") and all(isinstance(name, str) for name in X.columns):
+            self.feature_names_in_ = np.array(list(X.columns), dtype=object)
+        classes, assumed = self._stream_classes()
+        known = replace(self, ledger=None)._known  # what is sent to workers holds no ledger
+        impute = self._handling() == "impute"
+
+        def read(rows: NDArray[Any], target: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64]]:
+            return left_out(known(rows), target if classes is None else encoded(target, classes), impute=impute)
+
+        rows = X.rows(read) if isinstance(X, ClusterTable) else cluster_rows(X, y, read)
+        self.n_features_in_ = rows.n_features
+        if self._handling() == "raise" and rows.total(_not_finite)[0]:
+            raise GratisError("the rows hold values that are missing, infinite or not declared; nothing was spent")
+        return rows, classes, assumed  # type: ignore[return-value]
 
     def _stream_classes(self) -> tuple[NDArray[Any] | None, tuple[str, ...]]:
         """The classes that a stream must know beforehand, None for a regression; and what is assumed about them."""
@@ -368,6 +391,11 @@ def _releases(event: Event) -> int:
     """How many releases an event makes: fixed by the plan. One pass makes a single one."""
     leaves = event.leaves() if isinstance(event, Composition) else (event,)
     return sum(leaf.steps if isinstance(leaf, FullBatchDescent) else getattr(leaf, "count", 1) for leaf in leaves)
+
+
+def _not_finite(X: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How many records are not finite."""
+    return np.array([(~(np.isfinite(X).all(axis=1) & np.isfinite(y))).sum()], dtype=np.float64)
 
 
 def _refuse_another(plan: Plan, planned: Plan) -> None:
