@@ -28,7 +28,7 @@ LOGISTIC = DPLogisticRegression(4.0, 1e-5, classes=[0, 1], **SEEDED).fit(X[:2000
 
 
 FOUR = np.clip(np.round(1.2 * X[:, 0] + 1.5), 0, 3)
-SOFTMAX = DPLogisticRegression(4.0, classes=list(range(4)), **SEEDED).fit(X[:2000], FOUR[:2000])
+SOFTMAX = DPLogisticRegression(4.0, 1e-5, classes=list(range(4)), **SEEDED).fit(X[:2000], FOUR[:2000])
 MODELS = {"regression": (LINEAR, Y), "two classes": (LOGISTIC, CLASSES), "four classes": (SOFTMAX, FOUR)}
 VALUES = (0.0, 1.0, 3.0, 5.0, 1e9, -1e9, 1e300, np.nan, np.inf, 0.5)
 
