@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from gratis.cli.output import JSON_OPTION, emit, messages, table
+from gratis.cli.output import JSON_OPTION, emit, showing, table
 from gratis.records.errors import GratisError
 
 __all__ = ["MODELS", "descent_options", "plan_command"]
@@ -78,7 +78,7 @@ def plan_command(model: str) -> Callable[..., None]:
             noise=noise,
             engine=engine,
         )
-        with messages(quiet=as_json).status("planning from public facts"):
+        with showing("planning from public facts", quiet=as_json):
             made = plan(
                 model, rows=n, columns=d, classes=classes, epsilon=epsilon, delta=delta, neighbouring=neighbouring,
                 **choices,

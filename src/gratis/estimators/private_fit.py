@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -27,10 +27,11 @@ from gratis.recipes.recipe import Reading, Recipe, left_out
 from gratis.records.budget import Budget
 from gratis.records.certificates import Certificate, Selection
 from gratis.records.errors import GratisError
-from gratis.records.events import Event
+from gratis.records.events import Composition, Event, FullBatchDescent
 from gratis.records.facts import Facts
 from gratis.records.neighbouring import Neighbouring
 from gratis.records.plans import Plan
+from gratis.records.progress import RELEASES, ProgressLine, counted, following
 from gratis.records.settings import Descent
 from gratis.rows.cluster import ClusterTable, cluster_rows, is_dask
 
@@ -157,6 +158,8 @@ class PrivateFit(BaseEstimator):
     noise_seed, insecure_reproducible : int and bool, default None and False
         For tests only: a seed is refused unless `insecure_reproducible=True`, and the certificate then says that
         nothing is protected.
+    verbose : bool, default False
+        Write to the standard error how far planning, readings and training are and how long the rest will take.
     """
 
     epsilon: float | None = None
@@ -171,6 +174,7 @@ class PrivateFit(BaseEstimator):
     dataset: str | None = None
     noise_seed: int | None = None
     insecure_reproducible: bool = False
+    verbose: bool = False
 
     def fit(self, X: ArrayLike | RowStream, y: ArrayLike | None = None, *, plan: Plan | None = None) -> Self:
         """Plan, reserve, train, certify. A `plan` made before is run if it is the one that would be made now.
@@ -182,6 +186,10 @@ class PrivateFit(BaseEstimator):
         """
         self._budget()  # refused before a row is looked at
         warn_about_fit(self)
+        with following(ProgressLine()) if self.verbose else nullcontext():
+            return self._fit(X, y, plan)
+
+    def _fit(self, X: ArrayLike | RowStream, y: ArrayLike | None, plan: Plan | None) -> Self:
         rows, classes, assumed = self._records(X, y)
         facts = Facts(rows=rows.n_rows, columns=rows.n_features, classes=None if classes is None else len(classes))
         recipe = self._recipe(facts)
@@ -197,8 +205,8 @@ class PrivateFit(BaseEstimator):
         if hasattr(recipe, "prepare"):
             recipe.prepare()
         release = self._release(planned, recipe, assumptions=assumed)
-        with release, np.errstate(all="ignore"):
-            released = recipe.run(rows, noise=release.noise, progress=bool(getattr(self, "progress", False)))
+        with release, np.errstate(all="ignore"), counted(RELEASES, _releases(planned.event)):
+            released = recipe.run(rows, noise=release.noise)
         self._keep(planned, released, classes, release)
         note_training(self, X)
         return self
@@ -403,6 +411,12 @@ class PrivateFit(BaseEstimator):
         if value not in allowed:
             raise GratisError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
         return str(value)
+
+
+def _releases(event: Event) -> int:
+    """How many releases an event makes: fixed by the plan. One pass makes a single one."""
+    leaves = event.leaves() if isinstance(event, Composition) else (event,)
+    return sum(leaf.steps if isinstance(leaf, FullBatchDescent) else getattr(leaf, "count", 1) for leaf in leaves)
 
 
 def _not_finite(X: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:

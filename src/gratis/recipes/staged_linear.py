@@ -96,7 +96,7 @@ class StagedLinear:
         """The plan as it is known before the data is touched: the spectrum is still assumed to be flat."""
         return _staged_plan(self.stages, self.budget, self.facts.classes, self.descent)
 
-    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> LinearRelease:
+    def run(self, rows: Rows, *, noise: NoiseSource) -> LinearRelease:
         """Run the stages; the settings of the last one are chosen from what the others released."""
         stages, classes = self.stages, self.facts.classes
         chosen: list[TwinChoice] = []

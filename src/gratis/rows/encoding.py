@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from gratis.records.errors import GratisError
+from gratis.records.progress import counted
 from gratis.records.strict_json import read_json
 from gratis.rows.columns import Column, Kind, as_text, can_be_target, in_words, is_number, is_text
 from gratis.rows.readings import (
@@ -261,10 +262,12 @@ class EncodedRows:
         if self._span is not None:
             position = self._span[0]
             batches = self._table.span(names, self._batch_rows, *self._span)
-        for batch in batches:
-            chosen = self._chosen(position, batch.num_rows)
-            position += batch.num_rows
-            yield batch if chosen is None else batch.filter(pa.array(chosen))
+        with counted("reading", self._total) as advance:
+            for batch in batches:
+                chosen = self._chosen(position, batch.num_rows)
+                position += batch.num_rows
+                yield batch if chosen is None else batch.filter(pa.array(chosen))
+                advance(batch.num_rows)
 
     def _chosen(self, start: int, count: int) -> NDArray[np.bool_] | None:
         if self._part == "all":
