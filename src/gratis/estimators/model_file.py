@@ -294,6 +294,8 @@ def _restore(estimator: Any, arrays: Arrays, facts: ModelFacts, feature_map: Any
         norm = None if row_norm is None else check_positive("row_norm", row_norm)
         feature_map = CentredFeatures(feature_map, arrays[f"feature-mean-{i}"], row_norm=norm)
     estimator.feature_map_ = feature_map
+    if isinstance(estimator, DPRandomFeaturesClassifier):
+        estimator.intercept_ = arrays.get("intercept", np.zeros(len(estimator.classes_)))
     if isinstance(estimator, DPRandomFeaturesRegressor):
         estimator.target_scaler_ = _get_map(arrays, "target", facts.target)
 

@@ -39,7 +39,9 @@ class _RandomFeaturesModel(PrivateFit):
     def _publish(self, released: FeatureRelease) -> None:
         self.scaler_, self.feature_map_ = released.features, released.feature_map
         self.coef_, self.engine_ = released.parameters, released.engine
-        if not hasattr(self, "classes_"):
+        if hasattr(self, "classes_"):
+            self.intercept_ = released.intercept
+        else:
             self.target_scaler_ = released.target
 
     def _raw_scores(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -112,8 +114,9 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
     """Softmax regression on fixed features under (ε, δ): random features, or scattering features of images.
 
     **Guarantee**: as `DPLinearRegression`. `centre` spends .15μ on a private mean of the features, which carries much
-    of their squared norm and none of the class, unless they are too many for their mean to be found. The list of
-    classes is public (`classes`, or an assumption).
+    of their squared norm and none of the class, unless they are too many for their mean to be found. The model starts
+    at the log of released class counts and ends with a private calibration of its scores. The list of classes is public
+    (`classes`, or an assumption).
 
     Parameters
     ----------
@@ -134,7 +137,8 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
     centre : bool, default True
         Whether a private mean of the features is subtracted where it pays.
     descent : Descent, default None
-        T, C, η, averaging, noise rule and engine that are not to be planned.
+        T, C, averaging and engine that are not to be planned. With a learning rate it is Algorithm 1 of S0: plain
+        steps from 0, without class counts, momentum and calibration.
     classes : array, default None
         All classes that may occur, public; left out, those that occur are assumed to be no secret. A label that
         equals none of them is invalid.
@@ -159,4 +163,4 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
     classes: ArrayLike | None = None
 
     def _class_scores(self, X: ArrayLike) -> NDArray[np.float64]:
-        return self._raw_scores(X)
+        return self._raw_scores(X) + self.intercept_
