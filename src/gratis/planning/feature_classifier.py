@@ -63,12 +63,12 @@ def feature_flow(
 
     >>> flow = feature_flow(4000, np.array([0.5, 0.5]), mu=0.25, neighbouring=Neighbouring.REPLACE_ONE)
     >>> round(flow.clip_norm, 2), round(flow.time), flow.largest_step, round(flow.noise, 2)
-    (0.43, 744, 16.0, 0.64)
+    (0.43, 743, 16.0, 0.64)
     """
     unit = neighbouring.sensitivity_factor / (n_records * mu)
     clip = clip_norm or min(_CLIP * len(prior) ** -0.75 / math.sqrt(unit), _LARGEST_CLIP)
     curvature = mean_curvature(prior)
-    noise = min(_NOISE / curvature * math.sqrt(max(1.0, _FINE / unit)), _SCARCE_NOISE * math.sqrt(curvature / unit), _MOST_NOISE)
+    noise = min(_NOISE / curvature * max(1.0, _FINE / unit), _SCARCE_NOISE * math.sqrt(curvature / unit), _MOST_NOISE)
     time = min(noise / (clip * unit), _LONGEST)
     steepest = float(np.linalg.eigvalsh(np.diag(prior) - np.outer(prior, prior))[-1])
     return FeatureFlow(clip, time, _STEP / steepest, time * clip * unit)
@@ -101,7 +101,7 @@ def plan_feature_classifier(
 
     >>> plan = plan_feature_classifier(50_000, 3969, 10, Budget(epsilon=1.0, delta=1 / 50_000))
     >>> round(plan.settings.clip_norm, 2), plan.settings.steps, [leaf.label for leaf in plan.event.leaves()][:2]
-    (0.46, 100, ['mean of the features', 'class counts'])
+    (0.47, 100, ['mean of the features', 'class counts'])
     """
     n, p = check_count("n_records", n_records), check_count("n_features", n_features)
     k, descent = check_count("n_classes", n_classes, minimum=2), descent or Descent()
