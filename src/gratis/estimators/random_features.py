@@ -38,11 +38,13 @@ class _RandomFeaturesModel(PrivateFit):
 
     def _publish(self, released: FeatureRelease) -> None:
         self.scaler_, self.feature_map_ = released.features, released.feature_map
-        self.coef_, self.engine_ = released.parameters, released.engine
-        if hasattr(self, "classes_"):
-            self.intercept_ = released.intercept
-        else:
+        self.engine_ = released.engine
+        self._publish_parameters(released.parameters, released.intercept)
+        if not hasattr(self, "classes_"):
             self.target_scaler_ = released.target
+
+    def _publish_parameters(self, slopes: NDArray[np.float64], intercept: NDArray[np.float64]) -> None:
+        self.coef_ = slopes
 
     def _raw_scores(self, X: ArrayLike) -> NDArray[np.float64]:
         check_is_fitted(self, "coef_")
@@ -161,6 +163,19 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
     features: str = "relu"
     centre: bool = True
     classes: ArrayLike | None = None
+
+    @property
+    def coef_(self) -> NDArray[np.float64]:  # type: ignore[override]
+        """θ, (features, classes)."""
+        return np.asarray(self.parameters_[:-1])
+
+    @property
+    def intercept_(self) -> NDArray[np.float64]:
+        """What is added to the scores of every row, (classes,)."""
+        return np.asarray(self.parameters_[-1])
+
+    def _publish_parameters(self, slopes: NDArray[np.float64], intercept: NDArray[np.float64]) -> None:
+        self.parameters_ = np.vstack([slopes, intercept])  # on one grid, which a few intercepts alone need not show
 
     def _class_scores(self, X: ArrayLike) -> NDArray[np.float64]:
         return self._raw_scores(X) + self.intercept_

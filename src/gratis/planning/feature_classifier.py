@@ -1,4 +1,4 @@
-"""Plan a private softmax model on fixed features of norm 1 from n, p and the budget; its rules of released class counts."""
+"""Plan a private softmax model on fixed features of norm 1 from n, p and the budget, and its rules of class counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from numpy.typing import NDArray
 
 from gratis.accounting import calibrate_mu, split_mu
 from gratis.planning.class_flow import mean_curvature
-from gratis.planning.twins.random_features_twin import planned_calibration, planned_counts, planned_descent, planned_mean
+from gratis.planning.twins.random_features_twin import (
+    planned_calibration,
+    planned_counts,
+    planned_descent,
+    planned_mean,
+)
 from gratis.records.budget import Budget
 from gratis.records.checks import check_count
 from gratis.records.events import Composition, Event
@@ -40,7 +45,7 @@ _STEPS = (64, 256)
 
 @dataclass(frozen=True, slots=True)
 class FeatureFlow:
-    """Clip norm C of a gradient, flow time Σ η_t, largest step η, and what privacy adds to a score without curvature."""
+    """Clip norm C of a gradient, flow time Σ η_t, largest step η, and noise in a score without curvature."""
 
     clip_norm: float
     time: float
@@ -127,7 +132,11 @@ def plan_feature_classifier(
     if not written:
         events.append(planned_calibration(n, k, mu=calibration_mu, neighbouring=relation))
     rate = flow.time / steps if descent.learning_rate is None else descent.learning_rate
-    noise = flow.noise if not written else float(np.sum(np.broadcast_to(rate, steps))) * flow.clip_norm * kappa / (n * descent_mu)
+    noise = (
+        flow.noise
+        if not written
+        else float(np.sum(np.broadcast_to(rate, steps))) * flow.clip_norm * kappa / (n * descent_mu)
+    )
     means = (
         ("A private mean of the features takes .15μ: it removes what all records share.",) if mean_mu
         else (f"No private mean: it would err by {mean_error:.2g} of a row's norm.",) if centre else ()
@@ -156,7 +165,7 @@ def plan_feature_classifier(
                 if written
                 else (
                     f"Noise in a score is {noise:.2g} when the flow has taken the time {flow.time:.4g}.",
-                    f"C = {flow.clip_norm:.2g} and T = {steps} follow from the noise level; time and steps are those for "
+                    f"C = {flow.clip_norm:.2g} and T = {steps} follow from the noise level; the time is that for "
                     "even classes, and follow from the released counts of others.",
                 )
             ),

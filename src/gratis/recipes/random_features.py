@@ -20,7 +20,7 @@ from gratis.mechanisms.location_scale import (
     plan_standardisation,
     release_location_scale,
 )
-from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.noise import NoiseSource, snap
 from gratis.mechanisms.rows import Rows
 from gratis.models.logistic import SoftmaxModel
 from gratis.models.random_features import Activation, RandomFeatures, SquaredErrorModel, StoredFeatures
@@ -44,6 +44,7 @@ from gratis.stages.feature_descent import Engine, FeatureDescent, descend_featur
 from gratis.stages.feature_mean import CentredFeatures, release_feature_mean
 from gratis.stages.flow import flow_rate
 from gratis.stages.gram import FeatureMap
+from gratis.stages.primal_features import averaging_weights
 
 __all__ = ["FeatureRelease", "FixedFeatures", "feature_map_of"]
 
@@ -282,10 +283,10 @@ class FixedFeatures:
         classes = self.facts.classes
         if not self.chosen_from_releases:
             run = descend_features(stored, inputs, y, SoftmaxModel(classes), mu=settings.descent_mu, **how, **written)
-            released = run.parameters, np.zeros(classes)
+            parameters, intercept = run.parameters, np.zeros(classes)
         else:
-            run, *released = _from_the_prior(stored, inputs, y, classes, self.descent, settings, how)
-        return FeatureRelease(features, target, feature_map, *released, str(run.choice.engine))
+            run, parameters, intercept = _from_the_prior(stored, inputs, y, classes, self.descent, settings, how)
+        return FeatureRelease(features, target, feature_map, parameters, intercept, str(run.choice.engine))
 
 
 def _from_the_prior(
@@ -324,7 +325,11 @@ def _from_the_prior(
         event=calibration_event(n, classes, mu=settings.calibration_mu, neighbouring=relation), noise=noise,
     )  # fmt: skip
     slopes = factor * slopes
-    return run, slopes[:-1], np.log(prior) + shift + CONSTANT * slopes[-1]
+    intercept = np.log(prior) + shift + CONSTANT * slopes[-1]
+    # Back on a public grid, far finer than the noise: what products leave in the last bits tells nothing.
+    weights = averaging_weights(settings.steps, average=descent.average is not False, momentum=momentum)
+    std = flow.clip_norm * rate * run.event.noise_stds.values[0] * float(np.sqrt(np.square(weights).sum()))
+    return run, snap(slopes[:-1], std), snap(intercept, std)
 
 
 def _planned_rate(settings: FeatureSettings) -> float:

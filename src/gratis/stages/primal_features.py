@@ -98,7 +98,7 @@ def averaging_weights(steps: int, *, average: bool, momentum: float = 0.0) -> ND
     """
     since = np.arange(steps - 1, -1, -1)
     if not average:
-        return np.ones(steps) if momentum == 0 else (1 - momentum ** (since + 1)) / (1 - momentum)
+        return np.ones(steps) if momentum == 0 else np.asarray((1 - momentum ** (since + 1)) / (1 - momentum))
     kept = (steps + 1) // 2
     if momentum == 0:
         return np.minimum(1.0, (since + 1) / kept)
@@ -118,7 +118,7 @@ def run_primal(
     add_noise: Callable[[Array], Array],
     momentum: float = 0.0,
 ) -> NDArray[np.float64]:
-    """Return Σ_t c_t·(step t) with step t = −η_t·C·add_noise((1/n)Σ clip₁(gᵢ/C)), gradients taken at θ_{t−1} + βv_{t−1}.
+    """Return Σ_t c_t·(step t) with step t = −η_t·C·add_noise((1/n)Σ clip₁(gᵢ/C)), gradients at θ_{t−1} + βv_{t−1}.
 
     v_t = βv_{t−1} + (step t) and θ_t = θ_{t−1} + v_t: Nesterov's momentum, or Algorithm 1 for β = 0.
 

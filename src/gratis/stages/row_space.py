@@ -94,8 +94,8 @@ def run_row_space(
 ) -> NDArray[np.float64]:
     """Return a draw from the law of `run_primal` on features (φᵢ, √τ·eᵢ), without the coordinates that are dropped.
 
-    **Guarantee**: as that of Algorithm 1, with momentum or without, with noise `noise_std`·η·C a step, up to the share of μ
-    that `row_space_excess` bounds. No branch, shape or order depends on the rows: the factor exists for every Gram matrix.
+    **Guarantee**: as Algorithm 1, with momentum or without, with noise `noise_std`·η·C a step, up to the share of μ
+    that `row_space_excess` bounds. No branch, shape or order depends on the rows: every Gram matrix has the factor.
     """
     n, k, p = len(X), model.outputs, features.n_features
     own = OWN_COORDINATE * features.typical_square_norm

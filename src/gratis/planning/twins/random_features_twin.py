@@ -221,9 +221,7 @@ def planned_counts(*, mu: float, neighbouring: Neighbouring) -> GaussianRelease:
     return class_counts_event(mu=mu, neighbouring=neighbouring)
 
 
-def planned_calibration(
-    n_records: int, n_classes: int, *, mu: float, neighbouring: Neighbouring
-) -> FullBatchDescent:
+def planned_calibration(n_records: int, n_classes: int, *, mu: float, neighbouring: Neighbouring) -> FullBatchDescent:
     """Return the event that calibrating the scores will cause."""
     return calibration_event(n_records, n_classes, mu=mu, neighbouring=neighbouring)
 
