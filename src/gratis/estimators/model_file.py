@@ -297,7 +297,11 @@ def _restore(estimator: Any, arrays: Arrays, facts: ModelFacts, feature_map: Any
     if isinstance(estimator, DPMLPClassifier):
         estimator.coefs_ = [arrays[f"layer-{i}"] for i in range(sum(name.startswith("layer-") for name in arrays))]
         return
-    estimator.coef_, estimator.engine_ = arrays["parameters"], facts.engine
+    estimator.engine_ = facts.engine
+    # Files of version 0.1.0 have no intercept.
+    estimator._publish_parameters(
+        arrays["parameters"], arrays.get("intercept", np.zeros(arrays["parameters"].shape[1]))
+    )
     for i, row_norm in enumerate(facts.row_norms or ()):
         norm = None if row_norm is None else check_positive("row_norm", row_norm)
         feature_map = CentredFeatures(feature_map, arrays[f"feature-mean-{i}"], row_norm=norm)
