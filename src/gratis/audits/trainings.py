@@ -163,9 +163,11 @@ def replay_audit(
     if settings.get("inference"):
         # Below a public number of rows intervals are withheld, and what would pay for them is not run.
         from gratis.recipes.linear_inference import least_rows
+        from gratis.recipes.logistic_inference import least_logistic_rows
 
         columns = min(columns, 2)
-        rows = max(rows, least_rows(columns, estimator._budget()))
+        least = least_rows if labels is None else least_logistic_rows
+        rows = max(rows, least(columns, estimator._budget()))
 
     def training(table: Table, chosen: dict[str, Any] = settings) -> Train:
         return estimator_training(lambda: type(estimator)(**chosen), table)

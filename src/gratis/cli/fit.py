@@ -55,6 +55,7 @@ def fit(
     algorithm: str | None = typer.Option(None, help="For linear and logistic: full-batch or one-pass."),
     features: str | None = typer.Option(None, help="For random-features: tanh, relu, erf or scattering (images)."),
     n_features: int | None = typer.Option(None, help="For random-features: how many."),
+    inference: bool = typer.Option(False, "--inference", help="For linear and logistic: intervals of coefficients."),
     hold_out: float = typer.Option(0.0, help="Share of the rows kept for a private score, at most 0.5."),
     ledger: Path | None = typer.Option(None, help="Ledger file that is asked first."),
     budget: str | None = typer.Option(None, help="Name of the data set's budget in the ledger."),
@@ -81,6 +82,8 @@ def fit(
     console = messages(quiet=as_json)
     options: dict[str, Any] = {"algorithm": algorithm, "features": features, "n_features": n_features}
     options = {name: value for name, value in options.items() if value is not None}
+    if inference:
+        options["inference"] = True
     planned = None
     if plan_file is not None:
         if options or model != "auto" or (epsilon, delta, neighbouring) != (None, None, "replace-one"):
@@ -94,7 +97,9 @@ def fit(
     with FitProgress(asked, file.name) as run, ExitStack() as stack:
         if algorithm is not None and model not in ("linear", "logistic"):
             raise GratisError("--algorithm belongs to --model linear and logistic")
-        if options.keys() - {"algorithm"} and model != "random-features":
+        if inference and model not in ("linear", "logistic"):
+            raise GratisError("--inference belongs to --model linear and logistic")
+        if options.keys() - {"algorithm", "inference"} and model != "random-features":
             raise GratisError("--features and --n-features belong to --model random-features")
         with showing("planning from public facts", quiet=as_json):
             job = plan_table_fit(
@@ -158,12 +163,18 @@ def fit(
                 "held_out_scores": context["held_out_scores"],
                 "audit": context.get("audit"),
                 "notes": run.notes,
+                "coefficients": _coefficients(done.estimator, "markdown"),
             },
             as_json=as_json,
-            text=_last_words(folder, certificate, context, problems),
+            text="\n".join([*_coefficients(done.estimator), _last_words(folder, certificate, context, problems)]),
         )
     if problems or (context.get("audit") or {}).get("alarm"):
         raise typer.Exit(3)
+
+
+def _coefficients(estimator: Any, output: str = "text") -> list[str]:
+    """The table of coefficients, where the fit paid for intervals."""
+    return [estimator.summary(output=output)] if hasattr(estimator, "inference_") else []
 
 
 def _listed(text: str | None) -> list[str] | None:

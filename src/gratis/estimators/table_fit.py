@@ -172,6 +172,8 @@ class TableJob:
             begin()
         estimator.fit(*rows, plan=self.plan)
         with uninterrupted():
+            if hasattr(estimator, "inference_"):
+                estimator.inference_ = estimator.inference_.renamed(self.schema.names)
             # Classes are given as positions: what that assumed about the file is known only here.
             stated = estimator.certificate_.assumptions + self.assumptions
             estimator.certificate_ = replace(estimator.certificate_, assumptions=stated)
@@ -348,6 +350,8 @@ def plan_table_fit(
     table, full, column, task, assumptions, said = _opened(path, target, task, model, classes, how)
     if missing_target == "leave-out":
         assumptions = tuple(one for one in assumptions if one != _READABLE)
+    if (options or {}).get("inference") or (planned is not None and planned.choices.get("inference")):
+        full = full.with_references()
     n_rows = table.count_rows()
     if not any_delta and budget.delta * n_rows >= 1:
         raise GratisError(

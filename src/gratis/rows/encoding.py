@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -75,6 +75,20 @@ class TableSchema:
             if column.missing is not None:
                 X[:, place] = column.filled(X[:, place])
         return X
+
+    def with_references(self) -> TableSchema:
+        """The same with the first level of every category left out, where no other reference is declared.
+
+        With all levels, columns of a category add up to one, and no coefficient of theirs is determined.
+        """
+        return TableSchema(
+            tuple(
+                replace(column, reference=(column.levels or ("",))[0])
+                if column.kind is Kind.CATEGORICAL and column.reference is None and len(column.levels or ()) > 1
+                else column
+                for column in self.columns
+            )
+        )
 
     def column(self, name: str) -> Column | None:
         """Look a column up."""

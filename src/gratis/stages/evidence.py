@@ -14,7 +14,7 @@ from gratis.numerics.rounding import rounding_inflation
 from gratis.records.events import GaussianRelease
 from gratis.records.neighbouring import Neighbouring
 
-__all__ = ["kept_by_evidence", "kept_share", "level_event", "release_level"]
+__all__ = ["kept_by_evidence", "kept_share", "level_event", "level_shrinkage", "release_level"]
 
 Array = NDArray[np.float64]
 Evidence = tuple[tuple[float, float], ...]
@@ -89,8 +89,7 @@ def release_level(residuals: Rows, event: GaussianRelease, *, centre_error: floa
     centre_error : float
         Deviation of what the level is expected to be.
     """
-    narrow = min(max(_BEARABLE / event.noise_std, _NARROWEST), _USUAL)
-    width = min(max(_WORTH / event.noise_std, narrow), _WIDEST)
+    width = _level_clip(event)
 
     def clipped(left: Array) -> Array:
         return np.where(np.isfinite(left), np.clip(left / width, -1, 1), 0.0).sum(keepdims=True)
@@ -98,5 +97,16 @@ def release_level(residuals: Rows, event: GaussianRelease, *, centre_error: floa
     with np.errstate(all="ignore"):
         mean = residuals.total(clipped) / residuals.n_rows
     found = width * float(noise.release(mean, event.noise_std)[0])
-    known, unknown = centre_error**2 + _SKEW**2, (width * event.noise_std) ** 2
-    return found * known / (known + unknown)
+    return found * level_shrinkage(event, centre_error=centre_error)[0]
+
+
+def level_shrinkage(event: GaussianRelease, *, centre_error: float) -> tuple[float, float]:
+    """Return the part of the level that is kept, and the deviation of the noise that comes with it. Both are public."""
+    unknown = (_level_clip(event) * event.noise_std) ** 2
+    kept = (centre_error**2 + _SKEW**2) / (centre_error**2 + _SKEW**2 + unknown)
+    return kept, kept * math.sqrt(unknown)
+
+
+def _level_clip(event: GaussianRelease) -> float:
+    narrow = min(max(_BEARABLE / event.noise_std, _NARROWEST), _USUAL)
+    return min(max(_WORTH / event.noise_std, narrow), _WIDEST)

@@ -27,7 +27,8 @@ from gratis.records.checks import check_count, check_positive
 from gratis.records.errors import GratisError
 from gratis.records.events import Composition, Event, FullBatchDescent, GaussianRelease
 from gratis.records.neighbouring import Neighbouring
-from gratis.stages.evidence import kept_by_evidence, level_event, release_level
+from gratis.stages.descent_noise import averaged_noise, noise_covariance
+from gratis.stages.evidence import kept_by_evidence, level_event, level_shrinkage, release_level
 from gratis.stages.full_batch import GeneralisedLinearModel, descend, descent_event
 from gratis.stages.released_linear import ReleasedLinear
 
@@ -236,6 +237,7 @@ class StagedFit(ReleasedLinear):
 
     spectrum: NDArray[np.float64]
     settings: DescentSettings
+    noise_covariance: NDArray[np.float64] | None = None  # on standardised columns and the one
 
 
 def fit_stages(
@@ -274,11 +276,12 @@ def fit_stages(
     """
     basis = release_basis(rows, plan, noise=noise, features=features, target=target, impute=impute)
     settings = choose(basis.moved.spectrum, plan)
+    clip_norm = settings.clip_norm(basis.moved.effective_dimension)
     run = descend(
         basis.rows,
         model,
         steps=plan.steps,
-        clip_norm=settings.clip_norm(basis.moved.effective_dimension),
+        clip_norm=clip_norm,
         learning_rate=settings.learning_rate,
         mu=plan.descent_mu,
         neighbouring=plan.neighbouring,
@@ -286,6 +289,7 @@ def fit_stages(
     )
     moved = basis.moved
     parameters = moved.restore(run.parameters).copy()
+    whole, level_kept, level_noise = float(np.linalg.norm(parameters[:-1])), 0.0, 0.0
     if plan.target is not None and plan.level is not None:
         error = plan.target.centre_error
         parameters = plan.kept * kept_by_evidence(
@@ -294,6 +298,12 @@ def fit_stages(
         ends = moved.coordinates(parameters)
         residuals = basis.rows.mapped(lambda Z, t: (t - (Z @ ends)[:, 0],))
         parameters[-1] += release_level(residuals, plan.level, centre_error=error, noise=noise)
+        level_kept, level_noise = level_shrinkage(plan.level, centre_error=error)
+    variances = averaged_noise(
+        moved.spectrum, learning_rate=settings.learning_rate, steps=plan.steps,
+        noise_std=clip_norm * plan.descent.noise_stds.values[0],
+    )  # fmt: skip
+    kept = float(np.linalg.norm(parameters[:-1])) / max(whole, 1e-300)
     return StagedFit(
         parameters=parameters,
         features=basis.features,
@@ -301,6 +311,9 @@ def fit_stages(
         spectrum=basis.moved.spectrum,
         settings=settings,
         event=plan.event,
+        noise_covariance=noise_covariance(moved, variances, kept=kept, level_kept=level_kept, level_noise=level_noise)
+        if model.outputs == 1
+        else None,
     )
 
 
