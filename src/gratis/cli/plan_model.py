@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gratis.cli.output import JSON_OPTION, emit, messages, table
+from gratis.cli.output import JSON_OPTION, emit, showing, table
 from gratis.records.errors import GratisError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def plan_command(model: str) -> Callable[..., None]:
             noise=noise,
             engine=engine,
         )
-        with messages(quiet=as_json).status("planning from public facts"):
+        with showing("planning from public facts", quiet=as_json):
             made = plan(
                 model, rows=n, columns=d, classes=classes, epsilon=epsilon, delta=delta, neighbouring=neighbouring,
                 **choices,

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 
 from gratis.estimators.inference import InferenceWords
+from gratis.estimators.leaks import Watched
 from gratis.estimators.linear_model import PrivateLinearModel
 from gratis.recipes.linear_inference import InferenceRelease, LinearInference
 from gratis.recipes.recipe import Recipe
@@ -20,7 +21,7 @@ __all__ = ["DPLinearRegression"]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DPLinearRegression(RegressorMixin, InferenceWords, PrivateLinearModel):
+class DPLinearRegression(Watched, RegressorMixin, InferenceWords, PrivateLinearModel):
     """Linear regression under (ε, δ)-differential privacy that needs no tuning on the data.
 
     **Guarantee**: everything that is kept after `fit` (coefficients, scales, spectrum, prediction) is a function of
@@ -58,6 +59,8 @@ class DPLinearRegression(RegressorMixin, InferenceWords, PrivateLinearModel):
         A ledger and the name of the data set's budget in it, where the run is reserved before rows are touched.
     noise_seed, insecure_reproducible : int and bool, default None and False
         For tests only: noise from a seed protects nothing, and the certificate says so.
+    verbose : bool, default False
+        Write to the standard error how far planning, readings and training are and how long the rest will take.
 
     Attributes
     ----------

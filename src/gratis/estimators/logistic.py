@@ -64,6 +64,8 @@ class DPLogisticRegression(PrivateClassifier, InferenceWords, PrivateLinearModel
         A ledger and the name of the data set's budget in it, where the run is reserved before rows are touched.
     noise_seed, insecure_reproducible : int and bool, default None and False
         For tests only: noise from a seed protects nothing, and the certificate says so.
+    verbose : bool, default False
+        Write to the standard error how far planning, readings and training are and how long the rest will take.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(4000, 4)) * [1, 10, 100, 1]

@@ -45,6 +45,8 @@ def released_arrays(estimator: Any) -> Arrays:
         return arrays | {f"layer-{i}": weights for i, weights in enumerate(estimator.coefs_)}
     arrays["parameters"] = estimator.coef_
     arrays |= {f"feature-mean-{i}": centred.mean for i, centred in enumerate(feature_means(estimator.feature_map_))}
+    if hasattr(estimator, "intercept_"):
+        arrays["intercept"] = estimator.intercept_
     if hasattr(estimator, "target_scaler_"):
         arrays |= _map("target", estimator.target_scaler_)
     return arrays

@@ -196,7 +196,7 @@ class LinearInference:
     def _staged(self) -> StagedLinear:
         return StagedLinear(self.facts, self.budget, self.reading)
 
-    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> InferenceRelease:
+    def run(self, rows: Rows, *, noise: NoiseSource) -> InferenceRelease:
         """Release the start, then the step; what is chosen in between is a function of what was released."""
         if self.withheld is not None:
             plain = self._staged().run(rows, noise=noise)

@@ -141,7 +141,7 @@ class StagedLogistic:
         event = Composition((*before, self._counts, descent, *([] if calibration is None else [calibration])))
         return _plan(stages, event, self.budget, self._classes, self.descent)
 
-    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> ClassRelease:
+    def run(self, rows: Rows, *, noise: NoiseSource) -> ClassRelease:
         """Release; the settings of the descent follow from what was released before it."""
         stages, plan, calibration = self.stages, self.plan, self._calibration
         basis = release_basis(rows, stages, noise=noise, features=self.reading.features, impute=self.reading.impute)

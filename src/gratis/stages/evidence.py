@@ -21,7 +21,8 @@ Evidence = tuple[tuple[float, float], ...]
 
 # Of the target's scale: least and largest clip of a residual, noise below which a wider one is no loss, and what a
 # clipped mean or descent may err by where targets are skewed.
-_NARROWEST, _WIDEST, _WORTH, _SKEW = 2.5, 8.0, 0.01, 0.25
+_NARROWEST, _USUAL, _WIDEST, _SKEW = 1.25, 2.5, 8.0, 0.25
+_BEARABLE, _WORTH = 0.07, 0.01  # noise of the level above which clips are narrower than usual, below which wider
 
 
 def kept_share(energy: float, evidence: Evidence, dimension: float) -> float:
@@ -107,4 +108,5 @@ def level_shrinkage(event: GaussianRelease, *, centre_error: float) -> tuple[flo
 
 
 def _level_clip(event: GaussianRelease) -> float:
-    return min(max(_WORTH / event.noise_std, _NARROWEST), _WIDEST)
+    narrow = min(max(_BEARABLE / event.noise_std, _NARROWEST), _USUAL)
+    return min(max(_WORTH / event.noise_std, narrow), _WIDEST)
