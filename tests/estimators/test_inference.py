@@ -95,13 +95,16 @@ def test_intervals_of_predictions_cover():
     assert (low + high) / 2 == pytest.approx(middle)
     Z = np.column_stack([np.ones(2000), fresh])
     assert (high - middle) / 1.959964 == pytest.approx(np.sqrt(np.einsum("ij,jk,ik->i", Z, MODEL.cov_params(), Z)))
-    _, below, above = MODEL.predict(fresh, interval="observation", level=0.9).T
-    answers = truth + rng.standard_normal(2000)
-    assert 0.85 < ((answers > below) & (answers < above)).mean() < 0.95
+    answers, inside = truth + rng.standard_normal(2000), []
+    for seed in range(8):  # the law of errors is noisy too: over fits, not in each
+        model = DPLinearRegression(4.0, 1e-6, inference=True, noise_seed=seed, insecure_reproducible=True).fit(X, Y)
+        _, below, above = model.predict(fresh, interval="observation", level=0.9).T
+        inside.append(((answers > below) & (answers < above)).mean())
+    assert 0.84 < np.mean(inside) < 0.96, inside
     with pytest.raises(GratisError, match="interval"):
         MODEL.predict(fresh, interval="both")
     with pytest.raises(AttributeError, match="inference=True"):
-        DPLinearRegression(**SEEDED).fit(X[:50], Y[:50]).predict(X, interval="mean")
+        DPLinearRegression(1.0, 1e-5, **SEEDED).fit(X[:50], Y[:50]).predict(X, interval="mean")
 
 
 def test_odds_are_not_of_a_linear_regression():
@@ -125,7 +128,7 @@ def test_winsorised_columns_are_another_estimand(tmp_path):
     loaded = load_model(tmp_path / "m.gratis").estimator
     assert (loaded.predict(A[:9], interval="mean") == model.predict(A[:9], interval="mean")).all()
     with pytest.raises(GratisError, match="inference must be"):
-        DPLinearRegression(inference="plain").fit(A, b)
+        DPLinearRegression(4.0, 1e-6, inference="plain").fit(A, b)
 
 
 def test_names_of_columns_are_kept(tmp_path):
