@@ -23,7 +23,7 @@ from gratis.stages.column_histograms import Shares, normal_shares, release_colum
 from gratis.stages.columns import Columns
 from gratis.stages.curve_basis import CurveBasis, Pairs
 from gratis.stages.feature_moments import MomentsPlan, release_feature_moments
-from gratis.stages.fit_score import expected_accuracy, expected_r_squared, release_score
+from gratis.stages.fit_score import expected_accuracy, expected_r_squared, release_score, shrunk_r_squared
 from gratis.stages.pair_screening import ScreenedPair, screen_pairs
 
 __all__ = ["run_additive"]
@@ -32,9 +32,8 @@ Array = NDArray[np.float64]
 
 _SCREEN_CLIP = 0.8
 _MOMENTS_CLIP = 1.2  # of the root mean square length of a row
-# N = nμ/κ up to which a fit must speak for itself and from which it need not, and the R² that is enough. Chosen on 16
-# draws of the synthetic problem of tests/estimators/test_additive.py (200 rows, 8 columns) at ε = .5, 1, 2.
-_SCARCE, _MANY, _CONVINCING = 15.0, 200.0, 0.25
+# N = nμ/κ up to which a fit must speak for itself, and from which it need not. Validation parts of ten small tables.
+_SCARCE, _MANY = 15.0, 1000.0
 _CLIPPED_SQUARE = 8.0  # of residuals and targets in that score, in units of their variance
 
 
@@ -59,18 +58,21 @@ def run_additive(
         model = model.projected(directions)
     expected = run.expected_score(model)
     if plan.n_classes is None:
-        model = model.shrunk(_kept_by_score(expected.value, plan.records))
+        kept = _kept_by_score(expected.value, model.explained[0], plan.records)
+        model, expected = model.shrunk(kept), shrunk_r_squared(expected, kept, model.explained[0])
     return model, expected
 
 
-def _kept_by_score(expected: float, records: float) -> float:
+def _kept_by_score(expected: float, signal: float, records: float) -> float:
     """How much of a fit is kept: all of it with many records; with few, as much as its own paid score speaks for.
 
-    >>> [round(_kept_by_score(0.02, records), 2) for records in (10, 50, 200)]
-    [0.28, 0.62, 1.0]
+    Scores of variance q that take R² off the error are best when multiplied by ½(1 + R²/q): 1 where R² = q.
+
+    >>> [round(_kept_by_score(0.02, 0.5, records), 2) for records in (10, 50, 1000)]
+    [0.52, 0.66, 1.0]
     """
     many = min(max(math.log(records / _SCARCE) / math.log(_MANY / _SCARCE), 0.0), 1.0)
-    return many + (1 - many) * min(math.sqrt(max(expected, 0.0) / _CONVINCING), 1.0)
+    return many + (1 - many) * min(max((1 + expected / max(signal, 0.02)) / 2, 0.0), 1.0)
 
 
 class _Run:
