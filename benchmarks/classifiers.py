@@ -129,11 +129,11 @@ def main() -> None:
             for epsilon in map(float, asked.epsilons.split(",")):
                 start = time.process_time()
                 if asked.model == "logistic":
-                    model = DPLogisticRegression(epsilon=epsilon, **private).fit(A, a)
+                    model = DPLogisticRegression(delta=1e-5, epsilon=epsilon, **private).fit(A, a)
                 else:
-                    model = DPRandomFeaturesClassifier(epsilon=epsilon, n_features=asked.n_features, **private).fit(
-                        A, a
-                    )
+                    model = DPRandomFeaturesClassifier(
+                        delta=1e-5, epsilon=epsilon, n_features=asked.n_features, **private
+                    ).fit(A, a)
                 seconds = time.process_time() - start
                 row = scores(model.predict_proba(B), b) | {"seconds": seconds}
                 found.setdefault(f"{epsilon:g}", []).append(row)

@@ -41,7 +41,7 @@ def commands(table: Path) -> dict[str, list[str]]:
         "fit --dry-run, 20,000 x 20": [
             *gratis, "fit", str(table), "--target", "y", "--epsilon", "1", "--delta", "1e-6", "--dry-run"
         ],
-        "DPLinearRegression().fit, 20,000 x 20, with imports": [sys.executable, "-c", FIT],
+        "DPLinearRegression.fit, 20,000 x 20, with imports": [sys.executable, "-c", FIT],
     }  # fmt: skip
 
 

@@ -111,7 +111,7 @@ def test_certificate_and_model_belong_together(tmp_path: Path, capsys: pytest.Ca
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(100, 2)), rng.normal(size=100)
     for name in ("a", "b"):
-        model = DPLinearRegression(1.0, preprocessing="none").fit(X, y)
+        model = DPLinearRegression(1.0, 1e-5, preprocessing="none").fit(X, y)
         save_model(tmp_path / f"{name}.gratis", model)
         model.certificate_.write(tmp_path / f"{name}.json")
     a, b, model_a, model_b = (str(tmp_path / name) for name in ("a.json", "b.json", "a.gratis", "b.gratis"))

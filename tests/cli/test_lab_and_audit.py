@@ -173,7 +173,7 @@ def test_lab_reconstructs_what_almost_no_noise_hides(tmp_path):
 
 def test_lab_refuses_what_cannot_be_attacked(saved):
     file = str(saved / "model.gratis")
-    other = DPLinearRegression(1.0).fit(np.load(saved / "rows.npy")[:, :2], np.arange(12.0))
+    other = DPLinearRegression(1.0, 1e-5).fit(np.load(saved / "rows.npy")[:, :2], np.arange(12.0))
     save_model(saved / "linear.gratis", other)
     for arguments, words in (
         (["--model", file, "--n", "500"], "cannot hold"),

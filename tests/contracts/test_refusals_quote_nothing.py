@@ -72,7 +72,7 @@ ESTIMATORS = (
 @pytest.mark.parametrize("kind", ESTIMATORS)
 @pytest.mark.parametrize("rows", [TEXT, TEXT.tolist(), TEXT.astype(str), [[1.0], [CANARY, 2.0], [1.0], [1.0]]])
 def test_estimators_quote_no_feature(kind: Any, rows: Any) -> None:
-    refuse(lambda: kind().fit(rows, Y))
+    refuse(lambda: kind(1.0, 1e-5).fit(rows, Y))
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS)
@@ -81,7 +81,7 @@ def test_estimators_quote_no_feature(kind: Any, rows: Any) -> None:
 )
 def test_estimators_quote_no_target(kind: Any, labels: Any) -> None:
     choices = {} if "Regress" in kind.__name__ and "Logistic" not in kind.__name__ else {"classes": [0, 1]}
-    refuse(lambda: kind(**choices).fit(X, labels))
+    refuse(lambda: kind(1.0, 1e-5, **choices).fit(X, labels))
 
 
 def csv_of_unequal_rows(folder: Path) -> Path:

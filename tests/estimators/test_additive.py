@@ -44,7 +44,7 @@ def replayed(
     """Large budgets, so that every stage runs on a small table: curves, pairs and all."""
 
     def create() -> Any:
-        return kind(epsilon=epsilon, neighbouring=relation, on_invalid=on_invalid, **options)
+        return kind(epsilon=epsilon, delta=1e-5, neighbouring=relation, on_invalid=on_invalid, **options)
 
     labels = options.get("classes")
     tables = HostileTables(n=n, d=3, classes=labels, invalid=on_invalid != "raise")
@@ -106,7 +106,7 @@ def test_the_audit_sees_a_gradient_that_is_not_clipped(monkeypatch: Any) -> None
 
 
 def test_the_certificate_verifies_and_states_the_plan() -> None:
-    model = DPAdditiveRegressor(epsilon=1.0, **SEEDED).fit(X, Y)
+    model = DPAdditiveRegressor(epsilon=1.0, delta=1e-5, **SEEDED).fit(X, Y)
     assert not verify_certificate(model.certificate_)
     assert model.certificate_.event == model.plan_.event
     assert model.certificate_.guarantee["epsilon"] <= 1.0
@@ -126,7 +126,7 @@ def test_the_certificate_verifies_and_states_the_plan() -> None:
 )
 def test_bad_declarations_are_refused_before_anything_is_spent(options: dict[str, Any], words: str) -> None:
     with pytest.raises(GratisError, match=words):
-        DPAdditiveRegressor(**options).fit(X, Y)
+        DPAdditiveRegressor(1.0, 1e-5, **options).fit(X, Y)
 
 
 # ---- quality
@@ -134,7 +134,7 @@ def test_bad_declarations_are_refused_before_anything_is_spent(options: dict[str
 
 def test_better_than_linear_where_the_truth_is_bent_and_better_with_more_budget() -> None:
     def score(kind: Any, epsilon: float, **options: Any) -> float:
-        model = kind(epsilon=epsilon, **options, **SEEDED).fit(X, Y)
+        model = kind(epsilon=epsilon, delta=1e-5, **options, **SEEDED).fit(X, Y)
         return float(model.score(TEST_X, TEST_Y))
 
     scores = [score(DPAdditiveRegressor, epsilon, categorical=LEVELS) for epsilon in (0.1, 1.0, 10.0)]
@@ -149,8 +149,12 @@ def test_straight_truths_are_learnt_as_lines() -> None:
     rng = np.random.default_rng(2)
     rows = rng.normal(size=(4000, 4))
     target = rows @ [1.0, -0.5, 0.25, 0.0] + 0.5 * rng.normal(size=4000)
-    score = DPAdditiveRegressor(epsilon=1.0, **SEEDED).fit(rows[:3000], target[:3000]).score(rows[3000:], target[3000:])
-    assert score > DPLinearRegression(epsilon=1.0, **SEEDED).fit(rows[:3000], target[:3000]).score(
+    score = (
+        DPAdditiveRegressor(epsilon=1.0, delta=1e-5, **SEEDED)
+        .fit(rows[:3000], target[:3000])
+        .score(rows[3000:], target[3000:])
+    )
+    assert score > DPLinearRegression(epsilon=1.0, delta=1e-5, **SEEDED).fit(rows[:3000], target[:3000]).score(
         rows[3000:], target[3000:]
     ) - 0.03  # fmt: skip
 
@@ -160,16 +164,20 @@ def test_a_tiny_table_is_not_much_worse_than_the_mean(seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(300, 8))
     target = 50 + 3 * rows[:, 0] + rng.normal(size=300)
-    model = DPAdditiveRegressor(epsilon=0.5, noise_seed=seed, insecure_reproducible=True).fit(rows[:200], target[:200])
+    model = DPAdditiveRegressor(epsilon=0.5, delta=1e-5, noise_seed=seed, insecure_reproducible=True).fit(
+        rows[:200], target[:200]
+    )
     assert model.score(rows[200:], target[200:]) > -0.6
 
 
 def test_classes_are_learnt_also_rare_ones() -> None:
-    model = DPAdditiveClassifier(epsilon=2.0, classes=[0, 1, 2], categorical=LEVELS, **SEEDED).fit(X, CLASSES)
+    model = DPAdditiveClassifier(epsilon=2.0, delta=1e-5, classes=[0, 1, 2], categorical=LEVELS, **SEEDED).fit(
+        X, CLASSES
+    )
     assert model.score(X, CLASSES) > 0.75
     assert np.allclose(model.predict_proba(X).sum(axis=1), 1.0)
     rare = (Y > np.quantile(Y, 0.97)).astype(int)
-    found = DPAdditiveClassifier(epsilon=2.0, classes=[0, 1], categorical=LEVELS, **SEEDED).fit(X, rare)
+    found = DPAdditiveClassifier(epsilon=2.0, delta=1e-5, classes=[0, 1], categorical=LEVELS, **SEEDED).fit(X, rare)
     probability = found.predict_proba(TEST_X)[:, 1]
     assert probability.mean() == pytest.approx(0.03, abs=0.02)
     truth = TEST_Y > np.quantile(Y, 0.97)
@@ -180,17 +188,17 @@ def test_classes_are_learnt_also_rare_ones() -> None:
 
 
 def test_contributions_sum_to_the_prediction() -> None:
-    model = DPAdditiveRegressor(epsilon=5.0, categorical=LEVELS, **SEEDED).fit(X, Y)
+    model = DPAdditiveRegressor(epsilon=5.0, delta=1e-5, categorical=LEVELS, **SEEDED).fit(X, Y)
     for row in TEST_X[:5]:
         assert sum(model.explain(row).values()) == pytest.approx(model.predict(row[None])[0])
-    two = DPAdditiveClassifier(epsilon=5.0, **SEEDED).fit(X, CLASSES > 0)
+    two = DPAdditiveClassifier(epsilon=5.0, delta=1e-5, **SEEDED).fit(X, CLASSES > 0)
     assert sum(two.explain(X[0]).values()) == pytest.approx(two.decision_function(X[:1])[0])
-    three = DPAdditiveClassifier(epsilon=5.0, **SEEDED).fit(X, CLASSES)
+    three = DPAdditiveClassifier(epsilon=5.0, delta=1e-5, **SEEDED).fit(X, CLASSES)
     assert sum(three.explain(X[0]).values()) == pytest.approx(three.decision_function(X[:1])[0])
 
 
 def test_shapes_are_in_the_units_of_the_table_and_their_bands_hold_the_truth() -> None:
-    model = DPAdditiveRegressor(epsilon=5.0, categorical=LEVELS, **SEEDED).fit(X, Y)
+    model = DPAdditiveRegressor(epsilon=5.0, delta=1e-5, categorical=LEVELS, **SEEDED).fit(X, Y)
     assert "2 × 3" in model.term_importances_
     shapes = model.shapes_
     assert len(shapes) == len(model.term_importances_)
@@ -208,22 +216,22 @@ def test_shapes_are_in_the_units_of_the_table_and_their_bands_hold_the_truth() -
 
 def test_monotone_curves_are_monotone() -> None:
     options = {"epsilon": 1.0, "monotone": {1: "increasing", 4: "decreasing"}}
-    model = DPAdditiveRegressor(**options, **SEEDED).fit(X, Y)
+    model = DPAdditiveRegressor(delta=1e-5, **options, **SEEDED).fit(X, Y)
     assert (np.diff(model.shapes_["1"].effect) >= 0).all()
     assert (np.diff(model.shapes_["4"].effect) <= 0).all()
     grid = np.tile(X[0], (200, 1))
     grid[:, 1] = np.linspace(-40, 60, 200)
     assert (np.diff(model.predict(grid)) >= 0).all()
-    free = DPAdditiveRegressor(epsilon=1.0, **SEEDED).fit(X, Y)
+    free = DPAdditiveRegressor(epsilon=1.0, delta=1e-5, **SEEDED).fit(X, Y)
     assert not (np.diff(free.shapes_["1"].effect) >= 0).all()  # |x| is not
 
 
 def test_the_picture_has_a_panel_for_every_term() -> None:
-    model = DPAdditiveRegressor(epsilon=5.0, categorical=LEVELS, **SEEDED).fit(X, Y)
+    model = DPAdditiveRegressor(epsilon=5.0, delta=1e-5, categorical=LEVELS, **SEEDED).fit(X, Y)
     figure = model.plot_shapes()
     assert len(figure.axes) == len(model.shapes_) + 1  # and the scale of colours
     assert len(model.plot_shapes(2).axes) <= 3
-    DPAdditiveClassifier(epsilon=5.0, pairs=False, **SEEDED).fit(X, CLASSES).plot_shapes()
+    DPAdditiveClassifier(epsilon=5.0, delta=1e-5, pairs=False, **SEEDED).fit(X, CLASSES).plot_shapes()
 
 
 # ---- where rows come from, where models go
@@ -234,11 +242,11 @@ def test_batches_give_the_same_bits_as_an_array(batch: int) -> None:
     options: dict[str, Any] = {"epsilon": 5.0, "categorical": LEVELS, "on_invalid": "impute", **SEEDED}
     holes = X.copy()
     holes[::7, 1], holes[3, 5] = np.nan, 9.0
-    whole = DPAdditiveRegressor(**options).fit(holes, Y)
-    pieces = DPAdditiveRegressor(**options).fit_rows(ArrayRows(holes, Y, batch_rows=batch))
+    whole = DPAdditiveRegressor(delta=1e-5, **options).fit(holes, Y)
+    pieces = DPAdditiveRegressor(delta=1e-5, **options).fit_rows(ArrayRows(holes, Y, batch_rows=batch))
     assert np.array_equal(whole.model_.coefficients, pieces.model_.coefficients)
     assert np.array_equal(whole.predict(TEST_X), pieces.predict(TEST_X))
-    labels: dict[str, Any] = {"epsilon": 5.0, "classes": [0, 1, 2], **SEEDED}
+    labels: dict[str, Any] = {"epsilon": 5.0, "delta": 1e-5, "classes": [0, 1, 2], **SEEDED}
     a = DPAdditiveClassifier(**labels).fit(X, CLASSES)
     b = DPAdditiveClassifier(**labels).fit_rows(ArrayRows(X, CLASSES, batch_rows=batch))
     assert np.array_equal(a.predict_proba(TEST_X), b.predict_proba(TEST_X))
@@ -254,7 +262,7 @@ def test_batches_give_the_same_bits_as_an_array(batch: int) -> None:
     ],
 )
 def test_a_saved_model_comes_back_the_same(tmp_path: Any, kind: Any, options: dict[str, Any], target: Any) -> None:
-    model = kind(epsilon=5.0, **options, **SEEDED).fit(X, target)
+    model = kind(epsilon=5.0, delta=1e-5, **options, **SEEDED).fit(X, target)
     save_model(tmp_path / "model.gratis", model)
     again = load_model(tmp_path / "model.gratis").estimator
     assert np.array_equal(again.predict(TEST_X), model.predict(TEST_X))
@@ -268,6 +276,8 @@ def test_names_of_columns_are_those_of_the_frame() -> None:
     pandas = pytest.importorskip("pandas")
     names = ["angle", "height", "left", "right", "idle", "kind"]
     frame = pandas.DataFrame(X, columns=names)
-    model = DPAdditiveRegressor(epsilon=5.0, categorical={"kind": 3}, monotone={"idle": "increasing"}, **SEEDED)
+    model = DPAdditiveRegressor(
+        delta=1e-5, epsilon=5.0, categorical={"kind": 3}, monotone={"idle": "increasing"}, **SEEDED
+    )
     model.fit(frame, Y)
     assert {"angle", "kind", "left × right"} <= set(model.term_importances_)

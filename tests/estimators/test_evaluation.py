@@ -18,9 +18,9 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3000, 3))
 Y = X @ [1.0, 2.0, 0.0] + RNG.normal(size=3000)
 SEEDED: dict[str, Any] = {"noise_seed": 3, "insecure_reproducible": True}
-LINEAR = DPLinearRegression(4.0, **SEEDED).fit(X[:2000], Y[:2000])
+LINEAR = DPLinearRegression(4.0, 1e-5, **SEEDED).fit(X[:2000], Y[:2000])
 CLASSES = (Y > 0).astype(float)
-LOGISTIC = DPLogisticRegression(4.0, classes=[0, 1], **SEEDED).fit(X[:2000], CLASSES[:2000])
+LOGISTIC = DPLogisticRegression(4.0, 1e-5, classes=[0, 1], **SEEDED).fit(X[:2000], CLASSES[:2000])
 
 
 @pytest.mark.parametrize("relation", list(Neighbouring))

@@ -191,8 +191,8 @@ def test_one_pass_as_written() -> None:
         theta -= rates[step // 200] * gradient * min(1.0, 0.7 / np.linalg.norm(gradient))
     np.testing.assert_allclose([*model.coef_, model.intercept_], theta, atol=2e-3)  # the noise at ε = 10⁶
     with pytest.raises(GratisError, match="must not rise"):
-        DPLinearRegression(algorithm="one-pass", descent=Descent(clip_norm=1.0, steps=2, learning_rate=(1, 2))).plan(
-            9, 1
-        )
+        DPLinearRegression(
+            1.0, 1e-5, algorithm="one-pass", descent=Descent(clip_norm=1.0, steps=2, learning_rate=(1, 2))
+        ).plan(9, 1)
     with pytest.raises(GratisError, match="together"):
-        DPLinearRegression(algorithm="one-pass", descent=Descent(clip_norm=1.0)).plan(9, 1)
+        DPLinearRegression(1.0, 1e-5, algorithm="one-pass", descent=Descent(clip_norm=1.0)).plan(9, 1)

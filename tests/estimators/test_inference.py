@@ -77,8 +77,8 @@ def test_files_keep_intervals_or_why_there_are_none(rows, tmp_path):
 def test_what_does_not_go_together_is_refused():
     for extra in ({"algorithm": "one-pass"}, {"descent": Descent(steps=3)}, {"schedule": "harmonic"}):
         with pytest.raises(GratisError):
-            DPLinearRegression(inference=True, **extra).fit(X, Y)
-    plain = DPLinearRegression(**SEEDED).fit(X[:50], Y[:50])
+            DPLinearRegression(1.0, 1e-5, inference=True, **extra).fit(X, Y)
+    plain = DPLinearRegression(1.0, 1e-5, **SEEDED).fit(X[:50], Y[:50])
     assert not hasattr(plain, "params")
     with pytest.raises(AttributeError, match="inference=True"):
         plain.summary()

@@ -218,9 +218,11 @@ def test_labels_of_several_types_need_declared_classes(on_invalid: str) -> None:
     rng = np.random.default_rng(0)
     labels = np.array(["a", None] * 10, dtype=object)
     with pytest.raises(GratisError, match="one type"):
-        DPLogisticRegression(on_invalid=on_invalid).fit(rng.standard_normal((20, 2)), labels)
+        DPLogisticRegression(1.0, 1e-5, on_invalid=on_invalid).fit(rng.standard_normal((20, 2)), labels)
     with pytest.raises(GratisError, match="one type"):
-        DPLogisticRegression(on_invalid=on_invalid, classes=["a", None]).fit(rng.standard_normal((20, 2)), labels)
+        DPLogisticRegression(1.0, 1e-5, on_invalid=on_invalid, classes=["a", None]).fit(
+            rng.standard_normal((20, 2)), labels
+        )
 
 
 def test_one_list_of_another_length_does_not_change_how_others_are_read() -> None:
@@ -242,6 +244,6 @@ def test_entries_that_are_arrays_of_several_shapes() -> None:
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((12, 2))
     labels: list[Any] = [0, 1] * 5 + [np.zeros((2, 2)), np.zeros((2, 3))]
-    DPLogisticRegression(epsilon=5.0, classes=[0, 1], on_invalid="zero").fit(rows, labels)
+    DPLogisticRegression(epsilon=5.0, delta=1e-5, classes=[0, 1], on_invalid="zero").fit(rows, labels)
     with pytest.raises(GratisError, match="equal lengths"):
-        DPLogisticRegression(on_invalid="zero").fit(rows, [[1]] * 11 + [[1, 2]])
+        DPLogisticRegression(1.0, 1e-5, on_invalid="zero").fit(rows, [[1]] * 11 + [[1, 2]])

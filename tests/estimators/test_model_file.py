@@ -35,15 +35,15 @@ IMAGES = RNG.random((300, 64))
 SEEDED: dict[str, Any] = {"noise_seed": 3, "insecure_reproducible": True}
 HOLES = np.where(RNG.random(X.shape) < 0.1, np.nan, X)
 FITTED = [
-    (DPLinearRegression(2.0, **SEEDED), X, Y),
-    (DPLinearRegression(2.0, on_invalid="impute", **SEEDED), HOLES, Y),
-    (DPLinearRegression(2.0, algorithm="one-pass", **SEEDED), X, Y),
-    (DPLogisticRegression(2.0, **SEEDED), X, LABELS),
-    (DPLogisticRegression(2.0, algorithm="one-pass", **SEEDED), X, np.digitize(Y, np.quantile(Y, [0.3, 0.7]))),
+    (DPLinearRegression(2.0, 1e-5, **SEEDED), X, Y),
+    (DPLinearRegression(2.0, 1e-5, on_invalid="impute", **SEEDED), HOLES, Y),
+    (DPLinearRegression(2.0, 1e-5, algorithm="one-pass", **SEEDED), X, Y),
+    (DPLogisticRegression(2.0, 1e-5, **SEEDED), X, LABELS),
+    (DPLogisticRegression(2.0, 1e-5, algorithm="one-pass", **SEEDED), X, np.digitize(Y, np.quantile(Y, [0.3, 0.7]))),
     (DPRandomFeaturesRegressor(2.0, 1e-3, n_features=100, **SEEDED), X, Y),
-    (DPRandomFeaturesClassifier(2.0, n_features=100, on_invalid="impute", **SEEDED), HOLES, LABELS),
-    (DPRandomFeaturesClassifier(2.0, features="scattering", **SEEDED), IMAGES, LABELS[:300]),
-    (DPMLPClassifier(2.0, width=20, steps=5, on_invalid="impute", **SEEDED), HOLES, LABELS),
+    (DPRandomFeaturesClassifier(2.0, 1e-5, n_features=100, on_invalid="impute", **SEEDED), HOLES, LABELS),
+    (DPRandomFeaturesClassifier(2.0, 1e-5, features="scattering", **SEEDED), IMAGES, LABELS[:300]),
+    (DPMLPClassifier(2.0, 1e-5, width=20, steps=5, on_invalid="impute", **SEEDED), HOLES, LABELS),
 ]
 
 
@@ -66,7 +66,7 @@ def test_a_saved_model_predicts_the_same(model: Any, rows: Any, target: Any, tmp
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    model = DPLinearRegression(**SEEDED).fit(X, Y)
+    model = DPLinearRegression(1.0, 1e-5, **SEEDED).fit(X, Y)
     (tmp_path / "file").touch()
     for folder in (tmp_path / "nosuch", tmp_path / "file"):
         with pytest.raises(GratisError) as caught:
@@ -81,7 +81,7 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
 
 def test_damage_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.gratis"
-    save_model(path, DPLinearRegression(**SEEDED).fit(X, Y))
+    save_model(path, DPLinearRegression(1.0, 1e-5, **SEEDED).fit(X, Y))
     whole = path.read_bytes()
     with zipfile.ZipFile(path) as file:
         members = {name: file.read(name) for name in file.namelist()}
@@ -108,7 +108,7 @@ def test_damage_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GratisError, match="no model file"):
         load_model(tmp_path / "nowhere")
     with pytest.raises(GratisError, match="fitted"):
-        save_model(path, DPLinearRegression())
+        save_model(path, DPLinearRegression(1.0, 1e-5))
 
 
 def rewritten(path: Path, **changes: Any) -> None:
@@ -133,7 +133,7 @@ def npy(array: Any) -> bytes:
     return buffer.getvalue()
 
 
-OTHER = json.dumps(DPLinearRegression(0.1, **SEEDED).fit(X, Y).certificate_.to_json()).encode()
+OTHER = json.dumps(DPLinearRegression(0.1, 1e-5, **SEEDED).fit(X, Y).certificate_.to_json()).encode()
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ OTHER = json.dumps(DPLinearRegression(0.1, **SEEDED).fit(X, Y).certificate_.to_j
 )
 def test_forged_files_are_refused(changes: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "model.gratis"
-    save_model(path, DPLinearRegression(2.0, **SEEDED).fit(X, Y))
+    save_model(path, DPLinearRegression(2.0, 1e-5, **SEEDED).fit(X, Y))
     rewritten(path)
     load_model(path)  # rewriting alone does no harm
     rewritten(path, **changes)
@@ -185,9 +185,9 @@ def test_old_files_are_saved_again_unbound(tmp_path: Path) -> None:
 
 
 def test_a_certificate_is_bound_to_its_model(tmp_path: Path) -> None:
-    first, second = (DPLinearRegression(2.0, noise_seed=i, insecure_reproducible=True).fit(X, Y) for i in (1, 2))
+    first, second = (DPLinearRegression(2.0, 1e-5, noise_seed=i, insecure_reproducible=True).fit(X, Y) for i in (1, 2))
     assert first.certificate_.released != second.certificate_.released
-    same = DPLinearRegression(2.0, noise_seed=1, insecure_reproducible=True).fit(X, Y)
+    same = DPLinearRegression(2.0, 1e-5, noise_seed=1, insecure_reproducible=True).fit(X, Y)
     assert first.certificate_.released == same.certificate_.released
     save_model(tmp_path / "m", first)
     rewritten(tmp_path / "m", members={"certificate.json": json.dumps(second.certificate_.to_json()).encode()})
@@ -294,6 +294,6 @@ def test_a_repeated_member_is_refused(tmp_path: Path) -> None:
 
 
 def test_classes_that_are_objects_are_saved_as_text(tmp_path: Path) -> None:
-    model = DPLogisticRegression(2.0, **SEEDED).fit(X, np.array(LABELS, dtype=object))
+    model = DPLogisticRegression(2.0, 1e-5, **SEEDED).fit(X, np.array(LABELS, dtype=object))
     save_model(tmp_path / "m", model)
     assert load_model(tmp_path / "m").estimator.predict(X).tolist() == model.predict(X).tolist()

@@ -63,21 +63,21 @@ def test_the_ledger_is_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "word"),
     [
-        (DPRandomFeaturesClassifier(n_features=0), "n_features"),
-        (DPRandomFeaturesClassifier(features="cosine"), "features"),
-        (DPRandomFeaturesClassifier(classes=[0, 1]), "outside"),
-        (DPRandomFeaturesClassifier(noise_seed=1), "seed"),
-        (DPRandomFeaturesRegressor(features="scattering"), "features"),
-        (DPRandomFeaturesRegressor(preprocessing="public"), "public"),
-        (DPMLPClassifier(width=0), "width"),
-        (DPMLPClassifier(steps=0), "steps"),
-        (DPMLPClassifier(width=10**12), "lower width or depth"),
-        (DPMLPClassifier(width=10**30), "lower width or depth"),
-        (DPMLPClassifier(depth=10**30), "depth must be at most"),
-        (DPMLPClassifier(steps=10**30), "steps must be at most"),
-        (DPMLPClassifier(initial_seed=10**30), "initial_seed"),
-        (DPMLPClassifier(epsilon=-1.0), "epsilon"),
-        (DPMLPClassifier(classes=[7]), "class"),
+        (DPRandomFeaturesClassifier(1.0, 1e-5, n_features=0), "n_features"),
+        (DPRandomFeaturesClassifier(1.0, 1e-5, features="cosine"), "features"),
+        (DPRandomFeaturesClassifier(1.0, 1e-5, classes=[0, 1]), "outside"),
+        (DPRandomFeaturesClassifier(1.0, 1e-5, noise_seed=1), "seed"),
+        (DPRandomFeaturesRegressor(1.0, 1e-5, features="scattering"), "features"),
+        (DPRandomFeaturesRegressor(1.0, 1e-5, preprocessing="public"), "public"),
+        (DPMLPClassifier(1.0, 1e-5, width=0), "width"),
+        (DPMLPClassifier(1.0, 1e-5, steps=0), "steps"),
+        (DPMLPClassifier(1.0, 1e-5, width=10**12), "lower width or depth"),
+        (DPMLPClassifier(1.0, 1e-5, width=10**30), "lower width or depth"),
+        (DPMLPClassifier(1.0, 1e-5, depth=10**30), "depth must be at most"),
+        (DPMLPClassifier(1.0, 1e-5, steps=10**30), "steps must be at most"),
+        (DPMLPClassifier(1.0, 1e-5, initial_seed=10**30), "initial_seed"),
+        (DPMLPClassifier(epsilon=-1.0, delta=1e-5), "epsilon"),
+        (DPMLPClassifier(1.0, 1e-5, classes=[7]), "class"),
     ],
 )
 def test_bad_parameters(model: Any, word: str) -> None:
@@ -88,7 +88,7 @@ def test_bad_parameters(model: Any, word: str) -> None:
 
 def test_scattering_needs_square_images() -> None:
     with pytest.raises(GratisError, match="square"):
-        DPRandomFeaturesClassifier(features="scattering").fit(X[:, :60], Y)
+        DPRandomFeaturesClassifier(1.0, 1e-5, features="scattering").fit(X[:, :60], Y)
 
 
 def test_a_network_that_memory_cannot_hold_is_refused_before_the_ledger_is_asked(

@@ -72,29 +72,29 @@ def test_classification() -> None:
 
 def test_undeclared_classes_become_an_assumption_and_foreign_labels_count_nothing() -> None:
     three = np.digitize(Y, np.quantile(Y, [0.3, 0.7]))
-    model = DPLogisticRegression(epsilon=4.0, **SEEDED).fit(X, three)
+    model = DPLogisticRegression(epsilon=4.0, delta=1e-5, **SEEDED).fit(X, three)
     assert "public-classes" in model.certificate_.assumptions
     assert model.predict_proba(X[:4]).shape == (4, 3)
-    two = DPLogisticRegression(epsilon=4.0, classes=[0, 2], on_invalid="zero", **SEEDED).fit(X, three)
+    two = DPLogisticRegression(epsilon=4.0, delta=1e-5, classes=[0, 2], on_invalid="zero", **SEEDED).fit(X, three)
     assert set(two.predict(X)) <= {0, 2}
 
 
 @pytest.mark.parametrize(
     ("estimator", "target", "word"),
     [
-        (DPLinearRegression(epsilon=-1.0), Y, "epsilon"),
-        (DPLinearRegression(epsilon=float("nan")), Y, "epsilon"),
-        (DPLinearRegression(delta=1.0), Y, "delta"),
-        (DPLinearRegression(neighbouring="add"), Y, "neighbouring"),
-        (DPLinearRegression(preprocessing="magic"), Y, "preprocessing"),
-        (DPLinearRegression(preprocessing="public"), Y, "public"),
-        (DPLinearRegression(public=SCALES), Y, "public"),
-        (DPLinearRegression(algorithm="adam"), Y, "algorithm"),
-        (DPLinearRegression(on_invalid="drop"), Y, "on_invalid"),
-        (DPLinearRegression(noise_seed=3), Y, "seed"),
-        (DPLinearRegression(ledger="x.ledger"), Y, "dataset"),
-        (DPLogisticRegression(), np.zeros(N), "class"),
-        (DPLogisticRegression(classes=[1]), np.zeros(N), "class"),
+        (DPLinearRegression(epsilon=-1.0, delta=1e-5), Y, "epsilon"),
+        (DPLinearRegression(epsilon=float("nan"), delta=1e-5), Y, "epsilon"),
+        (DPLinearRegression(epsilon=1.0, delta=1.0), Y, "delta"),
+        (DPLinearRegression(1.0, 1e-5, neighbouring="add"), Y, "neighbouring"),
+        (DPLinearRegression(1.0, 1e-5, preprocessing="magic"), Y, "preprocessing"),
+        (DPLinearRegression(1.0, 1e-5, preprocessing="public"), Y, "public"),
+        (DPLinearRegression(1.0, 1e-5, public=SCALES), Y, "public"),
+        (DPLinearRegression(1.0, 1e-5, algorithm="adam"), Y, "algorithm"),
+        (DPLinearRegression(1.0, 1e-5, on_invalid="drop"), Y, "on_invalid"),
+        (DPLinearRegression(1.0, 1e-5, noise_seed=3), Y, "seed"),
+        (DPLinearRegression(1.0, 1e-5, ledger="x.ledger"), Y, "dataset"),
+        (DPLogisticRegression(1.0, 1e-5), np.zeros(N), "class"),
+        (DPLogisticRegression(1.0, 1e-5, classes=[1]), np.zeros(N), "class"),
     ],
 )
 def test_bad_parameters_are_refused_before_anything_is_spent(estimator: Any, target: Any, word: str) -> None:
@@ -106,7 +106,7 @@ def test_bad_parameters_are_refused_before_anything_is_spent(estimator: Any, tar
 def test_bad_data_is_refused_and_nothing_is_reserved(tmp_path: Path) -> None:
     path = tmp_path / "b.ledger"
     ledger = Ledger.create(path, {"survey": Budget(epsilon=1.0, delta=1e-5)})
-    model = DPLinearRegression(ledger=str(path), dataset="survey")
+    model = DPLinearRegression(1.0, 1e-5, ledger=str(path), dataset="survey")
     broken = X.copy()
     broken[3, 2] = np.inf
     for rows, target in [(broken, Y), (X.astype(str) + "a", Y), (X, Y[:-1]), (X[:, 0], Y)]:
@@ -137,7 +137,7 @@ def test_a_failure_inside_training_stays_spent(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr("gratis.recipes.staged_linear.fit_stages", crash)
     with pytest.raises(MemoryError):
-        DPLinearRegression(ledger=str(path), dataset="survey").fit(X, Y)
+        DPLinearRegression(1.0, 1e-5, ledger=str(path), dataset="survey").fit(X, Y)
     assert ledger.status("survey").reservations == 1
     assert len(ledger.status("survey").never_committed) == 1
 
@@ -148,23 +148,23 @@ def test_invalid_rows_can_contribute_nothing() -> None:
     broken_X[7] = np.inf
     broken_y[1::50] = np.nan
     with pytest.raises(ValueError):
-        DPLinearRegression(**SEEDED).fit(broken_X, broken_y)
-    model = DPLinearRegression(epsilon=2.0, on_invalid="zero", **SEEDED).fit(broken_X, broken_y)
+        DPLinearRegression(1.0, 1e-5, **SEEDED).fit(broken_X, broken_y)
+    model = DPLinearRegression(epsilon=2.0, delta=1e-5, on_invalid="zero", **SEEDED).fit(broken_X, broken_y)
     assert r_squared(model) > 0.5
     assert model.certificate_.guarantee["epsilon"] <= 2.0
 
 
 def test_insecure_noise_is_written_down() -> None:
-    assert DPLinearRegression(**SEEDED).fit(X, Y).certificate_.randomness["secure"] is False
-    first, second = (DPLinearRegression().fit(X, Y) for _ in range(2))
+    assert DPLinearRegression(1.0, 1e-5, **SEEDED).fit(X, Y).certificate_.randomness["secure"] is False
+    first, second = (DPLinearRegression(1.0, 1e-5).fit(X, Y) for _ in range(2))
     assert first.certificate_.randomness["secure"] is True
     assert not np.array_equal(first.coef_, second.coef_)
 
 
 def test_partial_fit_continues_one_declared_pass() -> None:
     choices: dict[str, Any] = {"epsilon": 2.0, "algorithm": "one-pass", "preprocessing": "public", "public": SCALES}
-    whole = DPLinearRegression(**choices, **SEEDED).fit(X, Y)
-    parts = DPLinearRegression(**choices, **SEEDED)
+    whole = DPLinearRegression(delta=1e-5, **choices, **SEEDED).fit(X, Y)
+    parts = DPLinearRegression(delta=1e-5, **choices, **SEEDED)
     parts.partial_fit(X[:1000], Y[:1000], n_rows=N)
     assert not hasattr(parts, "coef_")
     with pytest.raises(GratisError, match="beyond"):
@@ -175,20 +175,22 @@ def test_partial_fit_continues_one_declared_pass() -> None:
     assert verify_certificate(parts.certificate_) == []
     with pytest.raises(GratisError, match="n_rows"):
         parts.partial_fit(X[:10], Y[:10])
-    assert not hasattr(DPLinearRegression(), "partial_fit")
+    assert not hasattr(DPLinearRegression(1.0, 1e-5), "partial_fit")
 
 
 def test_streams_give_the_same_model_as_arrays() -> None:
     choices: dict[str, Any] = {"epsilon": 2.0, "algorithm": "one-pass", "preprocessing": "public", "public": SCALES}
-    whole = DPLinearRegression(**choices, **SEEDED).fit(X, Y)
-    streamed = DPLinearRegression(**choices, **SEEDED).fit_rows(ArrayRows(X, Y, batch_rows=333))
+    whole = DPLinearRegression(delta=1e-5, **choices, **SEEDED).fit(X, Y)
+    streamed = DPLinearRegression(delta=1e-5, **choices, **SEEDED).fit_rows(ArrayRows(X, Y, batch_rows=333))
     np.testing.assert_array_equal(streamed.coef_, whole.coef_)
     choices = {"epsilon": 2.0, "algorithm": "one-pass"}
-    whole = DPLinearRegression(**choices, **SEEDED).fit(X, Y)
-    streamed = DPLinearRegression(**choices, **SEEDED).fit_rows(ArrayRows(X, Y, batch_rows=333))
+    whole = DPLinearRegression(delta=1e-5, **choices, **SEEDED).fit(X, Y)
+    streamed = DPLinearRegression(delta=1e-5, **choices, **SEEDED).fit_rows(ArrayRows(X, Y, batch_rows=333))
     np.testing.assert_array_equal(streamed.coef_, whole.coef_)
     assert verify_certificate(streamed.certificate_) == []
-    binary = DPLogisticRegression(**choices, classes=[0, 1], **SEEDED).fit_rows(ArrayRows(X, (Y > 100) * 1.0))
+    binary = DPLogisticRegression(delta=1e-5, **choices, classes=[0, 1], **SEEDED).fit_rows(
+        ArrayRows(X, (Y > 100) * 1.0)
+    )
     assert binary.score(X, (Y > 100) * 1.0) > 0.7
 
 
@@ -196,7 +198,13 @@ def test_streams_give_the_same_model_as_arrays() -> None:
 def test_several_classes_share_one_pass(way: str) -> None:
     three = np.digitize(Y, np.quantile(Y, [1 / 3, 2 / 3]))
     model = DPLogisticRegression(
-        epsilon=8.0, classes=[0, 1, 2], algorithm="one-pass", preprocessing="public", public=SCALES, **SEEDED
+        delta=1e-5,
+        epsilon=8.0,
+        classes=[0, 1, 2],
+        algorithm="one-pass",
+        preprocessing="public",
+        public=SCALES,
+        **SEEDED,
     )
     if way == "fit":
         model.fit(X, three)
@@ -224,15 +232,15 @@ def test_partial_fit_puts_the_public_centre_in_the_place_of_missing_features() -
     choices: dict[str, Any] = {"algorithm": "one-pass", "preprocessing": "public", "public": SCALES}
     holes, filled = X.copy(), X.copy()
     holes[::3, 1], filled[::3, 1] = np.nan, SCALES.features(D).centre[1]
-    model = DPLinearRegression(**choices, on_invalid="impute", **SEEDED).partial_fit(holes, Y, n_rows=N)
-    same = DPLinearRegression(**choices, **SEEDED).partial_fit(filled, Y, n_rows=N)
+    model = DPLinearRegression(1.0, 1e-5, **choices, on_invalid="impute", **SEEDED).partial_fit(holes, Y, n_rows=N)
+    same = DPLinearRegression(1.0, 1e-5, **choices, **SEEDED).partial_fit(filled, Y, n_rows=N)
     np.testing.assert_array_equal(model.coef_, same.coef_)
     np.testing.assert_array_equal(model.predict(holes[:9]), same.predict(filled[:9]))
 
 
 def test_a_streamed_classifier_must_know_its_classes() -> None:
     for classes, word in ((None, "classes"), ([1], "two classes")):
-        model = DPLogisticRegression(algorithm="one-pass", classes=classes)
+        model = DPLogisticRegression(1.0, 1e-5, algorithm="one-pass", classes=classes)
         with pytest.raises(GratisError, match=word):
             model.fit_rows(ArrayRows(X, Y > 100))
         assert not hasattr(model, "certificate_")
@@ -240,7 +248,7 @@ def test_a_streamed_classifier_must_know_its_classes() -> None:
 
 def test_nothing_private_is_kept() -> None:
     """Attributes after fit are functions of releases: the same noise on a neighbour changes all of them, slightly."""
-    model = DPLinearRegression(**SEEDED).fit(X, Y)
+    model = DPLinearRegression(1.0, 1e-5, **SEEDED).fit(X, Y)
     public = {"plan_", "prediction_", "certificate_", "fit_", "coef_", "intercept_", "n_features_in_"}
     fitted = {name for name in vars(model) if name.endswith("_") and not name.startswith("_")}
     assert fitted == public
@@ -250,12 +258,12 @@ def test_nothing_private_is_kept() -> None:
 
 def test_no_message_quotes_a_private_cell() -> None:
     words = np.array([["1.0", "HIV positive"], ["2.0", "3.0"]], dtype=object)
-    for model in (DPLinearRegression(), DPLogisticRegression()):
+    for model in (DPLinearRegression(1.0, 1e-5), DPLogisticRegression(1.0, 1e-5)):
         with pytest.raises(GratisError) as refused:
             model.fit(words, [0.0, 1.0])
         assert "HIV" not in str(refused.value)
     with pytest.raises(GratisError) as refused:
-        DPLinearRegression().fit([[1.0], [2.0]], ["HIV positive", "1.0"])
+        DPLinearRegression(1.0, 1e-5).fit([[1.0], [2.0]], ["HIV positive", "1.0"])
     assert "HIV" not in str(refused.value)
 
 

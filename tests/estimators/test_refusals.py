@@ -81,3 +81,18 @@ def test_extreme_rows_warn_of_nothing(estimator: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         estimator.fit(X, y)
+
+
+@pytest.mark.parametrize("estimator", REGRESSORS + CLASSIFIERS, ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("given", [{}, {"epsilon": 1.0}, {"delta": 1e-5}], ids=["nothing", "epsilon", "delta"])
+def test_no_budget_no_fit(estimator: Any, given: dict[str, float]) -> None:
+    class Untouchable:
+        def __array__(self, *_: Any, **__: Any) -> Any:
+            raise AssertionError("rows were looked at before the budget")
+
+    unpaid = type(estimator)(**given)
+    assert unpaid.get_params()["epsilon"] == given.get("epsilon")
+    with pytest.raises(ValueError, match="give epsilon and delta: nothing is spent by accident"):
+        unpaid.fit(Untouchable(), Untouchable())
+    with pytest.raises(ValueError, match="give epsilon and delta"):
+        unpaid.plan(100, 3, classes=2 if hasattr(unpaid, "classes") else None)

@@ -95,7 +95,9 @@ def test_other_rows_give_other_bits(sources: dict[str, dict[str, Any]]) -> None:
     assert bits(model.fit(ArrayRows(moved, Y))) != whole
 
 
-@pytest.mark.parametrize("model", [DPRandomFeaturesRegressor(n_features=50), DPMLPClassifier(classes=[0, 1])])
+@pytest.mark.parametrize(
+    "model", [DPRandomFeaturesRegressor(1.0, 1e-5, n_features=50), DPMLPClassifier(1.0, 1e-5, classes=[0, 1])]
+)
 def test_models_that_need_all_rows_refuse_a_stream_before_anything_is_reserved(model: Any, tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path / "l", {"rows": Budget(epsilon=9.0, delta=1e-4)})
     model.set_params(ledger=tmp_path / "l", dataset="rows")
@@ -111,7 +113,7 @@ def test_what_cannot_be_read_is_refused_before_anything_is_reserved(last: str, o
     path, n = tmp_path / "rows.csv", 300_000
     path.write_text("a,b,c,y\n" + "0.5,1.5,2.5,3.5\n" * (n - 1) + last)
     ledger = Ledger.create(tmp_path / "l", {"rows": Budget(epsilon=9.0, delta=1e-4)})
-    model = DPLinearRegression(on_invalid=on_invalid, ledger=tmp_path / "l", dataset="rows")
+    model = DPLinearRegression(1.0, 1e-5, on_invalid=on_invalid, ledger=tmp_path / "l", dataset="rows")
     with pytest.raises(GratisError):
         model.fit(open_rows(path, target="y", n_rows=n))
     assert ledger.status("rows").reservations == 0

@@ -25,13 +25,13 @@ SEEDED: dict[str, Any] = {"epsilon": 8.0, "noise_seed": 7, "insecure_reproducibl
 
 @parametrize_with_checks(
     [
-        DPAdditiveRegressor(**SEEDED),
-        DPAdditiveClassifier(**SEEDED),
-        DPLinearRegression(**SEEDED),
-        DPLogisticRegression(**SEEDED),
-        DPRandomFeaturesRegressor(**SEEDED, n_features=40),
-        DPRandomFeaturesClassifier(**SEEDED, n_features=40),
-        DPMLPClassifier(**SEEDED, width=8, steps=5),
+        DPAdditiveRegressor(delta=1e-5, **SEEDED),
+        DPAdditiveClassifier(delta=1e-5, **SEEDED),
+        DPLinearRegression(delta=1e-5, **SEEDED),
+        DPLogisticRegression(delta=1e-5, **SEEDED),
+        DPRandomFeaturesRegressor(delta=1e-5, **SEEDED, n_features=40),
+        DPRandomFeaturesClassifier(delta=1e-5, **SEEDED, n_features=40),
+        DPMLPClassifier(delta=1e-5, **SEEDED, width=8, steps=5),
     ]
 )
 def test_scikit_learn_check(estimator: Any, check: Any) -> None:

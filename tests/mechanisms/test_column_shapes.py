@@ -6,6 +6,7 @@ import pytest
 from gratis.mechanisms.column_shapes import LOWEST, _top, half_range, middle, spread
 from gratis.mechanisms.location_scale import plan_standardisation, release_location_scale
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.records.neighbouring import Neighbouring
 
 OCTAVES = 72  # zeros, and 71 octaves
@@ -23,7 +24,7 @@ def histogram(values, size=OCTAVES):
 
 def released(X, mu, seed, **options):
     plan = plan_standardisation(*X.shape, mu=mu, neighbouring=Neighbouring.REPLACE_ONE, **options)
-    return release_location_scale(X, plan, noise=NoiseSource.insecure(seed))
+    return release_location_scale(Rows.held(X), plan, noise=NoiseSource.insecure(seed))
 
 
 def test_long_runs_do_not_carry_empty_bins_along():

@@ -10,6 +10,7 @@ from gratis.mechanisms.location_scale import (
     release_location_scale,
 )
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.records.errors import GratisError
 from gratis.records.neighbouring import Neighbouring
 
@@ -18,7 +19,7 @@ RELATIONS = list(Neighbouring)
 
 def statistics(X, impute=False):
     """The four un-noised statistics, in the order of the plan's events."""
-    block = _Block(lambda: iter((X,)), X.shape[1], impute=impute)
+    block = _Block(Rows.held(X), X.shape[1], impute=impute)
     width = np.ones(X.shape[1])
     return (
         block.octaves(),
@@ -76,7 +77,7 @@ def test_finds_location_and_scale_of_very_different_columns():
     scales = np.array([1.0, 3.0, 1e-5, 5e5, 1e-3])
     X = rng.standard_normal((n, 5)) * scales + centres
     plan = plan_standardisation(n, 5, mu=0.5, neighbouring=Neighbouring.REPLACE_ONE)
-    found = release_location_scale(X, plan, noise=NoiseSource.insecure(0))
+    found = release_location_scale(Rows.held(X), plan, noise=NoiseSource.insecure(0))
     assert (np.abs(found.centre - centres) < scales).all()
     assert ((found.scale > scales / 2) & (found.scale < 3 * scales)).all()
     assert (found.window >= 1.5 * scales).all()
@@ -87,7 +88,7 @@ def test_outliers_do_not_move_it():
     X = rng.standard_normal((20_000, 2))
     X[:40] = 1e12
     plan = plan_standardisation(20_000, 2, mu=0.5, neighbouring=Neighbouring.ZERO_OUT)
-    found = release_location_scale(X, plan, noise=NoiseSource.insecure(0))
+    found = release_location_scale(Rows.held(X), plan, noise=NoiseSource.insecure(0))
     assert (found.scale < 3).all()
     assert (np.abs(found.centre) < 0.5).all()
 
@@ -95,7 +96,7 @@ def test_outliers_do_not_move_it():
 def test_rare_indicator_columns_keep_their_ones():
     X = (np.random.default_rng(6).random((20_000, 2)) < [0.5, 0.03]).astype(float)
     plan = plan_standardisation(20_000, 2, mu=0.5, neighbouring=Neighbouring.ZERO_OUT)
-    found = release_location_scale(X, plan, noise=NoiseSource.insecure(0))
+    found = release_location_scale(Rows.held(X), plan, noise=NoiseSource.insecure(0))
     Z = found.transform(X)
     assert (Z.std(axis=0) > 0.3).all()
     assert (np.abs(Z).max(axis=0) < 20).all()
@@ -107,7 +108,7 @@ def test_the_mean_of_few_records_is_taken_in_a_narrower_window():
     errors = []
     for seed in range(40):
         plan = plan_standardisation(1000, 1, mu=0.15, neighbouring=Neighbouring.REPLACE_ONE, headroom=4.0)
-        errors.append(release_location_scale(y, plan, noise=NoiseSource.insecure(seed)).centre[0] - y.mean())
+        errors.append(release_location_scale(Rows.held(y), plan, noise=NoiseSource.insecure(seed)).centre[0] - y.mean())
     noise_of_whole_window = plan.events[3].noise_std * 4.0  # and more where the window is wider
     assert np.sqrt(np.mean(np.square(errors))) < 0.7 * noise_of_whole_window
 
@@ -116,7 +117,7 @@ def test_degenerate_columns_do_not_fail():
     X = np.column_stack([np.zeros(300), np.full(300, 7.0), np.full(300, np.nan), np.full(300, 1e308)])
     for part in (X, X[:, :2], X[:, 3:], X[:1, :2]):
         plan = plan_standardisation(*part.shape, mu=0.3, neighbouring=Neighbouring.REPLACE_ONE)
-        found = release_location_scale(part, plan, noise=NoiseSource.insecure(2))
+        found = release_location_scale(Rows.held(part), plan, noise=NoiseSource.insecure(2))
         for values in (found.centre, found.scale, found.window):
             assert np.isfinite(values).all()
         assert (found.scale > 0).all()
@@ -145,11 +146,11 @@ def test_a_stream_gives_what_an_array_gives():
     rng = np.random.default_rng(5)
     X = rng.normal(size=(10_001, 3)) * [1, 10, 100] + [0, 5, -300]
     plan = plan_standardisation(*X.shape, mu=2.0, neighbouring=Neighbouring.ZERO_OUT)
-    whole = release_location_scale(X, plan, noise=NoiseSource.insecure(0))
+    whole = release_location_scale(Rows.held(X), plan, noise=NoiseSource.insecure(0))
     pieces = np.array_split(X, 37)
-    block = _Block(lambda: iter(pieces), 3)
-    assert [len(chunk) for chunk in block._chunks()] == [4096, 4096, 10_001 - 8192]  # what the rounding bound counts on
-    streamed = release_location_scale(lambda: iter(pieces), plan, noise=NoiseSource.insecure(0))
+    rows = Rows(lambda: ((piece,) for piece in pieces), *X.shape)
+    assert [len(chunk) for (chunk,) in rows.chunks()] == [4096, 4096, 10_001 - 8192]  # the rounding bound counts on it
+    streamed = release_location_scale(rows, plan, noise=NoiseSource.insecure(0))
     for name in ("centre", "scale", "window"):
         np.testing.assert_array_equal(getattr(whole, name), getattr(streamed, name))
 
@@ -159,7 +160,7 @@ def test_missing_entries_are_imputed_at_the_released_centre():
     X = rng.normal(size=(20_000, 2)) * [1, 10] + [50, -300]
     X[rng.random(X.shape) < [0.1, 0.7]] = np.nan
     plan = plan_standardisation(*X.shape, mu=2.0, neighbouring=Neighbouring.REPLACE_ONE)
-    found = release_location_scale(X, plan, noise=NoiseSource.insecure(0), impute=True)
+    found = release_location_scale(Rows.held(X), plan, noise=NoiseSource.insecure(0), impute=True)
     assert (np.abs(found.centre - [50, -300]) < [0.5, 8]).all()
     assert np.array_equal(found.transform(np.array([[np.nan, np.inf]])), [[0.0, 0.0]])
     # Without imputation most rows say nothing, and an entry that is not there stays so.

@@ -50,7 +50,11 @@ def found(name, epsilon, seeds=2):
     scores = []
     for seed in range(seeds):
         model = DPLogisticRegression(
-            epsilon=epsilon, classes=list(range(PROBLEMS[name][0])), noise_seed=seed, insecure_reproducible=True
+            delta=1e-5,
+            epsilon=epsilon,
+            classes=list(range(PROBLEMS[name][0])),
+            noise_seed=seed,
+            insecure_reproducible=True,
         ).fit(X[:N], y[:N])
         scores.append(scored(model.predict_proba(X[N:]), y[N:]))
     return np.mean(scores, axis=0)
@@ -84,7 +88,7 @@ def test_with_plenty_of_budget_privacy_costs_nothing(name):
     X, y = problem(name)
     loss, accuracy, balanced = found(name, 100.0)
     classes = list(range(PROBLEMS[name][0]))
-    own = DPLogisticRegression(100.0, classes=classes, noise_seed=0, insecure_reproducible=True).fit(X[:N], y[:N])
+    own = DPLogisticRegression(100.0, 1e-5, classes=classes, noise_seed=0, insecure_reproducible=True).fit(X[:N], y[:N])
     free = without_privacy(name, own.fit_.features.transform)
     assert loss <= 1.05 * free[0] + 0.001, (loss, free)
     assert accuracy >= free[1] - 0.005
@@ -96,10 +100,10 @@ def test_with_plenty_of_budget_privacy_costs_nothing(name):
 
 def test_the_event_is_a_function_of_public_facts_and_is_what_runs():
     X, y = problem("ten classes")
-    model = DPLogisticRegression(2.0, classes=list(range(10)), noise_seed=0, insecure_reproducible=True).fit(
+    model = DPLogisticRegression(2.0, 1e-5, classes=list(range(10)), noise_seed=0, insecure_reproducible=True).fit(
         X[:N], y[:N]
     )
-    planned = DPLogisticRegression(2.0).plan(N, X.shape[1], classes=10)
+    planned = DPLogisticRegression(2.0, 1e-5).plan(N, X.shape[1], classes=10)
     assert model.certificate_.event == model.plan_.event == planned.event
     labels = [leaf.label.split(",")[0].split(":")[0] for leaf in planned.event.leaves()]
     assert list(dict.fromkeys(labels)) == ["features", "second moments", "class counts", "descent", "calibration"]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from gratis.accounting.gdp import gdp_mu_lower_bound
+from gratis.accounting.composition import account
+from gratis.accounting.gdp import gdp_epsilon_upper_bound, gdp_mu_lower_bound
 from gratis.accounting.subsampling import pld_epsilon_upper_bound
 from gratis.numerics.outward import round_down, round_up
 from gratis.records.budget import Budget
 from gratis.records.checks import check_count, check_delta, check_non_negative, check_positive
 from gratis.records.errors import GratisError
-from gratis.records.events import FullBatchDescent, PoissonSubsampledGaussian
+from gratis.records.events import Event, FullBatchDescent, PoissonSubsampledGaussian
+from gratis.records.guarantees import GDPGuarantee, GDPWithFailureGuarantee
 from gratis.records.neighbouring import Neighbouring
 from gratis.records.sequences import Runs
 
@@ -19,6 +22,7 @@ __all__ = [
     "calibrate_mu",
     "calibrate_noise_std",
     "calibrate_subsampled_noise_multiplier",
+    "remaining_budget",
     "split_mu",
     "unit_descent_event",
 ]
@@ -38,6 +42,32 @@ def calibrate_mu(budget: Budget) -> float:
     if mu <= 0:
         raise GratisError("this budget is too small to spend anything")
     return mu
+
+
+def remaining_budget(budget: Budget, spent: Event) -> Budget:
+    """Return the largest (ε′, δ′) such that a Gaussian event within it, after `spent`, stays within the budget.
+
+    δ′ is δ less the failures of `spent`; ε′ is that of √(μ² − μ₁²) at δ′, with μ what (ε, δ′) allows. All that the rest
+    may depend on `spent` for is covered by composition: its μ is fixed before.
+    """
+    before = account(spent)
+    if (
+        budget.epsilon is None
+        or budget.delta is None
+        or not isinstance(before, (GDPGuarantee, GDPWithFailureGuarantee))
+    ):
+        raise GratisError("what is left is known for budgets in epsilon and delta and Gaussian events")
+    failure = before.failure if isinstance(before, GDPWithFailureGuarantee) else 0.0
+    delta = round_down(budget.delta - failure, ulps=2)
+    mu = gdp_mu_lower_bound(epsilon=budget.epsilon, delta=delta) if delta > 0 else 0.0
+    if before.mu >= mu:
+        raise GratisError("nothing of this budget is left")
+    rest = round_down(math.sqrt((mu - before.mu) * (mu + before.mu)), ulps=16)
+    epsilon = gdp_epsilon_upper_bound(mu=rest, delta=delta)
+    # The search for ε rounds up: step down until what it allows is not more than the rest.
+    while epsilon > 0 and gdp_mu_lower_bound(epsilon=epsilon, delta=delta) > rest:
+        epsilon *= 1 - 1e-12
+    return replace(budget, epsilon=epsilon, delta=delta)
 
 
 def split_mu(mu: float, shares: list[float]) -> list[float]:

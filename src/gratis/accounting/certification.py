@@ -13,7 +13,7 @@ from gratis.records.budget import Budget
 from gratis.records.certificates import Certificate, Randomness, Selection, StatedGuarantee
 from gratis.records.errors import CertificateError
 from gratis.records.events import Composition, Event, FullBatchDescent, LeafEvent, OnePassIteration
-from gratis.records.guarantees import GDPGuarantee, Guarantee
+from gratis.records.guarantees import GDPGuarantee, GDPWithFailureGuarantee, Guarantee
 from gratis.records.record import JsonObject, plain
 
 __all__ = ["describe_guarantee", "issue_certificate", "verify_certificate"]
@@ -40,6 +40,10 @@ def describe_guarantee(event: Event, budget: Budget) -> StatedGuarantee:
         result["curve"] = [
             {"epsilon": epsilon, "delta": gdp_delta_upper_bound(mu=guarantee.mu, epsilon=epsilon)}
             for epsilon in _CURVE_EPSILONS
+        ]
+    if isinstance(guarantee, GDPWithFailureGuarantee):
+        result["curve"] = [
+            {"epsilon": epsilon, "delta": delta_upper_bound(guarantee, epsilon=epsilon)} for epsilon in _CURVE_EPSILONS
         ]
     if budget.delta is not None:
         result["delta"] = budget.delta
@@ -118,7 +122,16 @@ def verify_certificate(certificate: Certificate) -> list[str]:
     entry = certificate.ledger_entry
     if entry is not None and "event" in entry and entry["event"] != event.to_json():
         problems.append("the ledger entry is of another event")
+    if entry is not None and "entries" in entry and _reserved(entry["entries"]) != event.to_json():
+        problems.append("the ledger entries are of other events")
     return problems
+
+
+def _reserved(entries: object) -> JsonObject | None:
+    """What several ledger entries reserved together, as the event of a certificate that covers them all."""
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        return None
+    return {"kind": Composition.kind, "events": [entry.get("event") for entry in entries]}
 
 
 def _unproved(proved: Guarantee, stated: StatedGuarantee, budget: Budget) -> list[str]:

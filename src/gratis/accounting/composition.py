@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.special import ndtr
 
 from gratis.accounting.gdp import gdp_delta_upper_bound, gdp_epsilon_upper_bound
 from gratis.accounting.iteration import amplification_by_iteration
 from gratis.accounting.subsampling import pld_delta_upper_bound, pld_epsilon_upper_bound
 from gratis.accounting.zcdp import renyi_epsilon_upper_bound, zcdp_delta_upper_bound, zcdp_epsilon_upper_bound
-from gratis.numerics.outward import round_up
+from gratis.numerics.outward import round_down, round_up
 from gratis.records.budget import Budget
 from gratis.records.checks import check_count, check_delta, check_non_negative
 from gratis.records.errors import GratisError
@@ -23,10 +24,12 @@ from gratis.records.events import (
     LeafEvent,
     OnePassIteration,
     PoissonSubsampledGaussian,
+    ThresholdedCounts,
 )
 from gratis.records.guarantees import (
     ApproximateDPGuarantee,
     GDPGuarantee,
+    GDPWithFailureGuarantee,
     Guarantee,
     PLDGuarantee,
     RenyiGuarantee,
@@ -40,6 +43,7 @@ __all__ = [
     "compose_mu",
     "delta_upper_bound",
     "epsilon_upper_bound",
+    "failure_probability",
     "gdp_to_renyi",
     "gdp_to_zcdp",
     "group_privacy",
@@ -51,10 +55,13 @@ def leaf_mu(event: LeafEvent) -> float:
     """GDP parameter of a single Gaussian event; rounded up, ∞ where noise is missing.
 
     GaussianRelease: √count·Δ/s. FullBatchDescent: √Σ_t(κη_tC/(n s_t))². OnePassIteration: `amplification_by_iteration`.
+    ThresholdedCounts: √counts/s; its failures are `failure_probability`.
     """
     if isinstance(event, GaussianRelease):
         ratio = _ratio(event.sensitivity, event.noise_std)
         return 0.0 if ratio == 0 else round_up(math.sqrt(event.count) * ratio, ulps=8)
+    if isinstance(event, ThresholdedCounts):
+        return round_up(math.sqrt(event.counts_moved) / event.noise_std, ulps=8)
     if isinstance(event, OnePassIteration):
         return amplification_by_iteration(event)
     if isinstance(event, FullBatchDescent):
@@ -91,11 +98,27 @@ def account(spent: Event | Budget | Sequence[Event]) -> Guarantee:
     if not leaves:
         return GDPGuarantee(mu=0.0, neighbouring=Neighbouring.REPLACE_ONE)
     relation = leaves[0].neighbouring
+    failures = [failure_probability(leaf) for leaf in leaves if isinstance(leaf, ThresholdedCounts)]
     if any(isinstance(leaf, PoissonSubsampledGaussian) for leaf in leaves):
+        if failures:
+            raise GratisError("thresholded counts cannot be accounted together with subsampled events")
         return PLDGuarantee(event=event, neighbouring=relation)
-    if len(leaves) == 1:
-        return GDPGuarantee(mu=leaf_mu(leaves[0]), neighbouring=relation)
-    return GDPGuarantee(mu=compose_mu([leaf_mu(leaf) for leaf in leaves]), neighbouring=relation)
+    mu = leaf_mu(leaves[0]) if len(leaves) == 1 else compose_mu([leaf_mu(leaf) for leaf in leaves])
+    if failures:
+        total = min(1.0, round_up(math.fsum(failures)))
+        return GDPWithFailureGuarantee(mu=mu, failure=total, neighbouring=relation)
+    return GDPGuarantee(mu=mu, neighbouring=relation)
+
+
+def failure_probability(event: ThresholdedCounts) -> float:
+    """Probability that a value of one record alone is published, over all that it may have; rounded up.
+
+    counts · (1 − Φ((T − 1)/s)), docs/proofs/private-levels.md. Rounding of releases to their grid of 2⁻²⁰ of the noise
+    moves the threshold by less than 2⁻²⁰ s, and what stands for the normal has a relative error of 2⁻³² a cell: both
+    are covered by the constants.
+    """
+    distance = (event.threshold - 1) / event.noise_std - 2.0**-19
+    return min(1.0, event.counts_moved * float(ndtr(-distance)) * (1 + 2.0**-20))
 
 
 def _promised(budget: Budget) -> Guarantee:
@@ -125,6 +148,9 @@ def epsilon_upper_bound(guarantee: Guarantee, *, delta: float) -> float:
     match guarantee:
         case GDPGuarantee():
             return gdp_epsilon_upper_bound(mu=guarantee.mu, delta=delta)
+        case GDPWithFailureGuarantee():
+            rest = round_down(delta - guarantee.failure)
+            return gdp_epsilon_upper_bound(mu=guarantee.mu, delta=rest) if rest > 0 else math.inf
         case ZCDPGuarantee():
             return zcdp_epsilon_upper_bound(rho=guarantee.rho, delta=delta)
         case RenyiGuarantee():
@@ -142,6 +168,8 @@ def delta_upper_bound(guarantee: Guarantee, *, epsilon: float) -> float:
     match guarantee:
         case GDPGuarantee():
             return gdp_delta_upper_bound(mu=guarantee.mu, epsilon=epsilon)
+        case GDPWithFailureGuarantee():
+            return min(1.0, round_up(guarantee.failure + gdp_delta_upper_bound(mu=guarantee.mu, epsilon=epsilon)))
         case ZCDPGuarantee():
             return zcdp_delta_upper_bound(rho=guarantee.rho, epsilon=epsilon)
         case PLDGuarantee():

@@ -41,6 +41,7 @@ from gratis.records.events import (
     LeafEvent,
     OnePassIteration,
     PoissonSubsampledGaussian,
+    ThresholdedCounts,
 )
 from gratis.records.record import JsonObject
 
@@ -267,6 +268,8 @@ class _Sums:
 def _stated_stds(leaf: LeafEvent) -> list[float]:
     if isinstance(leaf, GaussianRelease):
         return [leaf.noise_std] * leaf.count
+    if isinstance(leaf, ThresholdedCounts):
+        return [leaf.noise_std]
     assert isinstance(leaf, FullBatchDescent)
     # Trainers release gradients in units of learning rate × clip norm.
     return [float(std) for std in leaf.noise_stds.array() / (leaf.learning_rates.array() * leaf.clip_norm)]

@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from gratis.cli.output import JSON_OPTION, emit, messages, table
+from gratis.cli.table_options import DECIMAL_OPTION, ENCODING_OPTION, SEPARATOR_OPTION
 from gratis.records.errors import GratisError
 
 __all__ = ["compare"]
@@ -24,6 +25,9 @@ def compare(
     schema: Path | None = typer.Option(None, help="JSON file that says how columns are read."),
     ignore: str = typer.Option("", help="Columns to leave out, separated by commas."),
     hash_buckets: int | None = typer.Option(None, "--hash", help="Hash every text column into so many buckets."),
+    encoding: str | None = ENCODING_OPTION,
+    separator: str | None = SEPARATOR_OPTION,
+    decimal: str | None = DECIMAL_OPTION,
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Predict what privacy costs every model at every budget; nothing is trained on the data or spent."""
@@ -43,7 +47,10 @@ def compare(
         if target is None:
             raise GratisError("with a file, name its --target column")
         ignored = [part.strip() for part in ignore.split(",") if part.strip()]
-        n, d, classes = table_sizes(file, target, schema=schema, ignore=ignored, hash_buckets=hash_buckets)
+        n, d, classes = table_sizes(
+            file, target, schema=schema, ignore=ignored, hash_buckets=hash_buckets, encoding=encoding,
+            separator=separator, decimal=decimal,
+        )  # fmt: skip
     if n is None or d is None:
         raise GratisError("give a file and its --target, or the sizes --n and --d")
     facts = Facts(rows=n, columns=d, classes=classes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import typer
 
 from gratis.cli.fit_progress import FitProgress
 from gratis.cli.output import JSON_OPTION, emit, messages
+from gratis.cli.table_options import DECIMAL_OPTION, ENCODING_OPTION, SEPARATOR_OPTION
 from gratis.records.errors import GratisError
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ _ALL_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 def fit(
-    file: Path = typer.Argument(..., help="A .parquet, .arrow, .feather, .csv or .csv.gz file; one row a record."),
+    file: Path = typer.Argument(..., help="A table, one row a record: .csv, .tsv, .parquet, .jsonl, .xlsx, …"),
     target: str = typer.Option(..., help="The column to predict."),
     epsilon: float | None = typer.Option(None, help="Budget."),
     delta: float | None = typer.Option(None, help="Budget; below one over the number of rows."),
@@ -41,6 +43,13 @@ def fit(
     schema: Path | None = typer.Option(None, help="JSON file that says how columns are read; see `gratis schema`."),
     ignore: str = typer.Option("", help="Columns to leave out, separated by commas."),
     hash_buckets: int | None = typer.Option(None, "--hash", help="Hash every text column into so many buckets."),
+    levels: list[str] = typer.Option([], help="Public levels of a text column: NAME=A,B,C; may be repeated."),
+    private_levels: str = typer.Option("", help="Text columns whose common levels are found within the budget."),
+    numeric: str = typer.Option("", help="Columns of numbers, separated by commas; other cells are missing."),
+    missing_target: str = typer.Option("refuse", help="refuse, or leave-out: such rows contribute nothing."),
+    encoding: str | None = ENCODING_OPTION,
+    separator: str | None = SEPARATOR_OPTION,
+    decimal: str | None = DECIMAL_OPTION,
     neighbouring: str = typer.Option("replace-one", help="replace-one or zero-out."),
     algorithm: str | None = typer.Option(None, help="For linear and logistic: full-batch or one-pass."),
     features: str | None = typer.Option(None, help="For random-features: tanh, relu, erf or scattering (images)."),
@@ -50,6 +59,7 @@ def fit(
     budget: str | None = typer.Option(None, help="Name of the data set's budget in the ledger."),
     output: Path = typer.Option(Path("gratis-fit"), help="Folder for model.gratis, certificate.json, report.html."),
     force: bool = typer.Option(False, "--force", help="Overwrite a model that is there already."),
+    cluster: str | None = typer.Option(None, help="A Dask scheduler's address, or local:4: workers read the table."),
     memory: float = typer.Option(4.0, help="Gigabytes; for a larger fit the file is read again for every release."),
     force_delta: bool = typer.Option(False, "--force-delta", help="Accept a delta of one over the rows and more."),
     audit: bool = typer.Option(True, help="Audit the training after the model is saved."),
@@ -64,6 +74,8 @@ def fit(
     from gratis.estimators.table_fit import plan_table_fit
     from gratis.records.budget import Budget
     from gratis.records.neighbouring import Neighbouring
+    from gratis.rows.cluster import connected
+    from gratis.rows.readings import readings_text
 
     console = messages(quiet=as_json)
     options: dict[str, Any] = {"algorithm": algorithm, "features": features, "n_features": n_features}
@@ -78,7 +90,7 @@ def fit(
         raise GratisError("a fit needs --epsilon and --delta, or a --plan")
     else:
         asked = Budget(epsilon=epsilon, delta=delta, neighbouring=Neighbouring.parse(neighbouring))
-    with FitProgress(asked, file.name) as run:
+    with FitProgress(asked, file.name) as run, ExitStack() as stack:
         if algorithm is not None and model not in ("linear", "logistic"):
             raise GratisError("--algorithm belongs to --model linear and logistic")
         if options.keys() - {"algorithm"} and model != "random-features":
@@ -86,12 +98,14 @@ def fit(
         with console.status("planning from public facts"):
             job = plan_table_fit(
                 file, target, asked, model=model, task=task, classes=_listed(classes), schema=schema,
-                ignore=_listed(ignore) or (), hash_buckets=hash_buckets, held_out=hold_out, memory_bytes=1e9 * memory,
-                options=options, any_delta=force_delta, planned=planned,
+                ignore=_listed(ignore) or (), hash_buckets=hash_buckets, levels=_levels(levels),
+                private_levels=_listed(private_levels) or (), numeric=_listed(numeric) or (), encoding=encoding,
+                separator=separator, decimal=decimal, missing_target=missing_target, held_out=hold_out,
+                memory_bytes=1e9 * memory, options=options, any_delta=force_delta, planned=planned,
             )  # fmt: skip
         plan = _plan(job)
-        for sentence in plan["words"]:
-            console.print(sentence, highlight=False, soft_wrap=True)
+        for sentence in (*readings_text(job.readings), *plan["words"]):
+            console.print(sentence, highlight=False, soft_wrap=True, markup=False)
         if dry_run:
             emit(
                 {"plan": plan, "spent": False}, as_json=as_json, text="dry run: nothing was read for training or spent"
@@ -101,11 +115,16 @@ def fit(
         folder = ModelFolder(output)
         for sentence in folder.prepare(force=force):
             console.print(sentence, highlight=False, soft_wrap=True)
+        client = stack.enter_context(connected(cluster))
         with console.status("checking that every cell can be read"):
-            job.check()
+            job.check(client)
         run.follow(folder, books, budget)
         with console.status("training"):
-            done = job.run(ledger=books, dataset=budget, begin=run.begin, save=run.save, progress=not as_json)
+            done = job.run(
+                ledger=books, dataset=budget, begin=run.begin, save=run.save, keep=folder.keep_levels,
+                progress=not as_json, cluster=client,
+            )  # fmt: skip
+        job = done.job
         context, certificate = done.context, done.estimator.certificate_
         if context["changed"]:
             run.notes.append("The file changed while it was read: the release is spent and stands, for what was read.")
@@ -147,6 +166,16 @@ def _listed(text: str | None) -> list[str] | None:
     return [part.strip() for part in text.split(",") if part.strip()] if text is not None else None
 
 
+def _levels(given: list[str]) -> dict[str, list[str]]:
+    found = {}
+    for text in given:
+        name, sign, listed = text.partition("=")
+        if not sign:
+            raise GratisError(f"--levels takes NAME=A,B,C, got {text!r}")
+        found[name] = _listed(listed) or []
+    return found
+
+
 def _plan(job: TableJob) -> dict[str, Any]:
     cost = job.plan.cost
     return {
@@ -154,6 +183,7 @@ def _plan(job: TableJob) -> dict[str, Any]:
         "task": job.task,
         "rows": job.training.n_rows,
         "columns": len(job.schema.names),
+        "readings": [reading.to_json() for reading in job.readings],
         "streamed": job.streamed,
         "cost_of_privacy": None if cost is None else dict(zip(("value", "low", "high", "unit"), cost, strict=True)),
         "words": job.words(),

@@ -45,15 +45,16 @@ def report_content(estimator: Any, context: dict[str, Any]) -> ReportContent:
         ("epsilon, proved", f"{certificate.guarantee['epsilon']:.4g}"),
         ("delta", f"{certificate.budget.delta:g}"),
         ("neighbouring relation", str(certificate.neighbouring)),
-        ("Gaussian-DP mu", f"{certificate.mu:.4g}"),
+        *([("Gaussian-DP mu", f"{certificate.mu:.4g}")] if certificate.mu is not None else []),
     ]
     if expected:
         numbers.append((f"{measure}, expected", f"{expected['low']:.2f} to {expected['high']:.2f}"))
     if score:
         numbers.append((f"{measure}, held-out rows", f"{score['value']:.3f}"))
-    figures = [
-        ("No attack, however clever, reaches the shaded region.", tradeoff_figure(tradeoff_curve(certificate.mu)))
-    ]
+    figures = []
+    if certificate.mu is not None:
+        picture = tradeoff_figure(tradeoff_curve(certificate.mu))
+        figures.append(("No attack, however clever, reaches the shaded region.", picture))
     if context.get("curve"):
         points = [(p["epsilon"], p["value"], p["low"], p["high"]) for p in context["curve"]]
         chosen = next(p for p in points if p[0] == certificate.budget.epsilon)

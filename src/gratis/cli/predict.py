@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from gratis.cli.output import JSON_OPTION, echo, emit, refuse_overwriting
+from gratis.cli.table_options import DECIMAL_OPTION, ENCODING_OPTION, SEPARATOR_OPTION
 from gratis.records.errors import GratisError
 
 __all__ = ["predict"]
@@ -20,6 +21,9 @@ def predict(
     model: Path = typer.Argument(..., help="A model.gratis file."),
     file: Path = typer.Argument(..., help="Rows with the columns that the model was trained on."),
     output: Path | None = typer.Option(None, help="A .csv or .parquet file; default: CSV on the standard output."),
+    encoding: str | None = ENCODING_OPTION,
+    separator: str | None = SEPARATOR_OPTION,
+    decimal: str | None = DECIMAL_OPTION,
     probabilities: bool = typer.Option(False, help="For classes: one column with the probability of each."),
     as_json: bool = JSON_OPTION,
 ) -> None:
@@ -41,7 +45,7 @@ def predict(
     if output is not None and output.suffix not in (".csv", ".parquet"):
         raise GratisError(f"the output must be a .csv or .parquet file, got {output.name!r}")
     refuse_overwriting(output, file, model)
-    table = open_table(file)
+    table = open_table(file, encoding=encoding, separator=separator, decimal=decimal)
     schema.check_types(table)
     names = [column.name for column in schema.used]
     rows = 0

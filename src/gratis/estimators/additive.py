@@ -165,8 +165,8 @@ class DPAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
 
     Parameters
     ----------
-    epsilon, delta : float, default 1.0 and 1e-5
-        The budget, under `neighbouring`.
+    epsilon, delta : float, default None and None
+        The budget, under `neighbouring`; both must be given, so that nothing is spent by accident.
     neighbouring : "replace-one" or "zero-out", default "replace-one"
         Which data sets must be hard to tell apart: with one record exchanged, or with one that contributes nothing.
     categorical : mapping, default None
@@ -224,8 +224,8 @@ class DPAdditiveClassifier(PrivateClassifier, PrivateAdditiveModel):
 
     Parameters
     ----------
-    epsilon, delta : float, default 1.0 and 1e-5
-        The budget, under `neighbouring`.
+    epsilon, delta : float, default None and None
+        The budget, under `neighbouring`; both must be given, so that nothing is spent by accident.
     neighbouring : "replace-one" or "zero-out", default "replace-one"
         Which data sets must be hard to tell apart: with one record exchanged, or with one that contributes nothing.
     categorical : mapping, default None

@@ -64,6 +64,7 @@ class PrivateLinearModel(PrivateFit):
         """
         from gratis.estimators.pass_in_progress import PassInProgress
 
+        self._budget()
         current: PassInProgress | None = getattr(self, "_progress", None)
         classes, assumed = self._stream_classes()
         rows, target = self._validated(X, y, numeric=classes is None, reset=current is None)

@@ -8,12 +8,16 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gratis.estimators.model_file import load_model, save_model
 from gratis.estimators.settlement import uninterrupted
 from gratis.records.certificates import Certificate
 from gratis.records.errors import GratisError
+from gratis.records.record import plain
+
+if TYPE_CHECKING:
+    from gratis.estimators.private_levels import FoundLevels
 
 __all__ = ["ModelFolder"]
 
@@ -92,6 +96,10 @@ class ModelFolder:
             self._mark.unlink(missing_ok=True)
         else:
             self._mark.write_bytes(self._earlier)
+
+    def keep_levels(self, found: FoundLevels) -> None:
+        """Write levels that were searched, before the model is planned for them: they are paid for."""
+        _write(self.path / "levels.json", (json.dumps(plain(found.to_json()), indent=1) + "\n").encode())
 
     def save(self, estimator: Any, context: dict[str, Any], score: Certificate | None = None) -> None:
         """Write model and certificate (and that of a score) as one; what belonged to an older pair goes."""

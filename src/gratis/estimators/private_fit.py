@@ -30,6 +30,7 @@ from gratis.records.facts import Facts
 from gratis.records.neighbouring import Neighbouring
 from gratis.records.plans import Plan
 from gratis.records.settings import Descent
+from gratis.rows.cluster import ClusterTable, cluster_rows, is_dask
 
 if TYPE_CHECKING:
     from gratis.rows.streaming import RowStream
@@ -128,8 +129,8 @@ class PrivateFit(BaseEstimator):
 
     Parameters
     ----------
-    epsilon, delta : float, default 1.0 and 1e-5
-        The budget, under `neighbouring`.
+    epsilon, delta : float, default None and None
+        The budget, under `neighbouring`; both must be given, so that nothing is spent by accident.
     neighbouring : "replace-one" or "zero-out", default "replace-one"
         What a neighbour is: one record exchanged for any other, or for one that contributes nothing. The null record
         of zero-out is a record without a target: in every mode it contributes nothing to any release. One without
@@ -156,8 +157,8 @@ class PrivateFit(BaseEstimator):
         nothing is protected.
     """
 
-    epsilon: float = 1.0
-    delta: float = 1e-5
+    epsilon: float | None = None
+    delta: float | None = None
     _: KW_ONLY
     neighbouring: str = "replace-one"
     preprocessing: str = "private"
@@ -177,6 +178,7 @@ class PrivateFit(BaseEstimator):
         once more before anything is spent, so that a row that cannot be read, or another number of rows than declared,
         is refused there; with on_invalid="raise" twice.
         """
+        self._budget()  # refused before a row is looked at
         rows, classes, assumed = self._records(X, y)
         facts = Facts(rows=rows.n_rows, columns=rows.n_features, classes=None if classes is None else len(classes))
         recipe = self._recipe(facts)
@@ -187,6 +189,8 @@ class PrivateFit(BaseEstimator):
             recipe.check_memory()
         if recipe.needs_arrays and not rows.in_memory:
             raise GratisError("this model needs all rows in memory: pass arrays instead of a stream")
+        if getattr(recipe, "needs_order", False) and rows.only_sums:
+            raise GratisError("one pass takes the rows in their order, on one machine: take another algorithm")
         if hasattr(recipe, "prepare"):
             recipe.prepare()
         release = self._release(planned, recipe, assumptions=assumed)
@@ -215,6 +219,8 @@ class PrivateFit(BaseEstimator):
         self, X: ArrayLike | RowStream, y: ArrayLike | None
     ) -> tuple[Rows, NDArray[Any] | None, tuple[str, ...]]:
         """The records, those that contribute nothing marked; the classes; and what was assumed about them."""
+        if is_dask(X) or isinstance(X, ClusterTable):
+            return self._on_cluster(X, y)
         if y is None and hasattr(X, "batches"):
             return self._streamed(X)  # type: ignore[arg-type]
         rows, target, classes, assumed = self._read(X, y)  # type: ignore[arg-type]
@@ -238,6 +244,24 @@ class PrivateFit(BaseEstimator):
                 f"the source does not hold the {stream.n_rows} rows that were declared; nothing was spent"
             )
         return Rows(batches, stream.n_rows, stream.n_features), classes, assumed
+
+    def _on_cluster(self, X: Any, y: Any) -> tuple[Rows, NDArray[Any] | None, tuple[str, ...]]:
+        if is_dask(X) and y is None:
+            raise GratisError("fit needs a target y beside X")
+        if hasattr(X, "columns") and all(isinstance(name, str) for name in X.columns):
+            self.feature_names_in_ = np.array(list(X.columns), dtype=object)
+        classes, assumed = self._stream_classes()
+        known = replace(self, ledger=None)._known  # what is sent to workers holds no ledger
+        impute = self._handling() == "impute"
+
+        def read(rows: NDArray[Any], target: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64]]:
+            return left_out(known(rows), target if classes is None else encoded(target, classes), impute=impute)
+
+        rows = X.rows(read) if isinstance(X, ClusterTable) else cluster_rows(X, y, read)
+        self.n_features_in_ = rows.n_features
+        if self._handling() == "raise" and rows.total(_not_finite)[0]:
+            raise GratisError("the rows hold values that are missing, infinite or not declared; nothing was spent")
+        return rows, classes, assumed  # type: ignore[return-value]
 
     def _stream_classes(self) -> tuple[NDArray[Any] | None, tuple[str, ...]]:
         """The classes that a stream must know beforehand, None for a regression; and what is assumed about them."""
@@ -274,6 +298,8 @@ class PrivateFit(BaseEstimator):
         return self.descent or Descent()
 
     def _budget(self) -> Budget:
+        if self.epsilon is None or self.delta is None:
+            raise GratisError("give epsilon and delta: nothing is spent by accident")
         return Budget(epsilon=self.epsilon, delta=self.delta, neighbouring=Neighbouring.parse(self.neighbouring))
 
     def _noise_source(self) -> NoiseSource:
@@ -351,6 +377,11 @@ class PrivateFit(BaseEstimator):
         if value not in allowed:
             raise GratisError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
         return str(value)
+
+
+def _not_finite(X: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How many records are not finite."""
+    return np.array([(~(np.isfinite(X).all(axis=1) & np.isfinite(y))).sum()], dtype=np.float64)
 
 
 def _refuse_another(plan: Plan, planned: Plan) -> None:

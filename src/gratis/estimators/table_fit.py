@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from gratis.accounting import issue_certificate, remaining_budget
 from gratis.estimators.evaluation import DISJOINT, HeldOutScore, evaluate_privately, evaluation_event
 from gratis.estimators.fit_plan import FitPlan, plan
 from gratis.estimators.model_choice import (
@@ -24,18 +24,26 @@ from gratis.estimators.model_choice import (
     make_estimator,
 )
 from gratis.estimators.private_fit import Release
+from gratis.estimators.private_levels import FoundLevels, LevelSearch, plan_search
 from gratis.estimators.settlement import LateLedger, uninterrupted
+from gratis.estimators.table_reading import TableReading
 from gratis.mechanisms.noise import NoiseSource
 from gratis.records.budget import Budget
+from gratis.records.certificates import Selection
 from gratis.records.errors import BudgetExceededError, GratisError
+from gratis.records.events import Composition
 from gratis.records.facts import Facts
-from gratis.rows.encoding import Column, EncodedRows, Kind, TableSchema, can_be_target, distinct_values
-from gratis.rows.tables import CSVTable, Table, open_table
+from gratis.rows.cluster import ClusterTable
+from gratis.rows.columns import Column, Kind, can_be_target
+from gratis.rows.encoding import EncodedRows, TableSchema, distinct_values
+from gratis.rows.readings import ColumnReading
+from gratis.rows.tables import Table
 
 __all__ = ["TableFit", "TableJob", "plan_table_fit", "table_sizes"]
 
 _MOST_CLASSES = 32  # whole numbers with at most so many values are taken for classes
 _COPIES = 6  # of the matrix, that a fit in memory needs
+_READABLE = "that cells can be read, and targets are present and of more than one value, is public"
 TASKS = ("regression", "classification")
 
 
@@ -46,6 +54,7 @@ class TableFit:
     estimator: Any
     score: HeldOutScore | None
     context: dict[str, Any] = field(repr=False)
+    job: TableJob = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +74,11 @@ class TableJob:
     assumptions: tuple[str, ...]
     options: dict[str, Any]
     plan: FitPlan
+    reading: TableReading = field(default_factory=TableReading)
+    search: LevelSearch | None = None
+    found: FoundLevels | None = None
+    missing_target: str = "refuse"
+    task_words: str | None = None
 
     @property
     def training(self) -> EncodedRows:
@@ -73,6 +87,18 @@ class TableJob:
 
     def _rows(self, part: str) -> EncodedRows:
         return EncodedRows(self.table, self.schema, self.target, self.n_rows, held_out=self.held_out, part=part)
+
+    @property
+    def readings(self) -> tuple[ColumnReading, ...]:
+        """What every column became, the target too."""
+        found = self.schema.readings(self.table, self.target)
+        if self.search is None or self.found is not None:
+            return found
+        words = "text: its common levels are found within the budget"
+        return tuple(
+            replace(one, read_as=words, becomes=(), warning=None) if one.name in self.search.columns else one
+            for one in found
+        )
 
     @property
     def n_classes(self) -> int | None:
@@ -85,7 +111,9 @@ class TableJob:
         sentences = [
             f"{self.training.n_rows} rows, {columns} columns after encoding; {kind} of {self.target.name!r}"
             + (f" with {self.n_classes} classes." if self.n_classes else "."),
+            *([self.task_words] if self.task_words else []),
             f"Budget {self.budget.describe()}.",
+            *([self.search.words(self.training.n_rows)] if self.search and self.found is None else []),
             f"Model: {self.model}" + (f": {self.choice.reason}" if self.choice else "."),
             *self.plan.words(),
         ]
@@ -100,10 +128,15 @@ class TableJob:
             sentences.append(f"{rows} rows are held out, and the score on them is released under a budget of its own.")
         return sentences
 
-    def check(self) -> None:
+    def check(self, cluster: Any = None) -> None:
         """Read every row once and refuse what cannot be trained on. That answer is not private; nothing is spent."""
-        for part in (self.training, *((self._rows("held-out"),) if self.held_out else ())):
-            part.validate()
+        if cluster is not None and self.options.get("algorithm") == "one-pass":
+            raise GratisError("one pass takes the rows in their order, on one machine: leave --cluster out")
+        if cluster is not None and self.model in ("random-features", "mlp"):
+            raise GratisError(f"{self.model} needs all rows in one memory: leave --cluster out")
+        for rows in (self.training, *((self._rows("held-out"),) if self.held_out else ())):
+            part = rows if cluster is None else ClusterTable(cluster, rows)
+            part.validate(missing_targets=self.missing_target == "leave-out")
 
     def run(
         self,
@@ -112,32 +145,88 @@ class TableJob:
         dataset: str | None = None,
         begin: Callable[[], None] | None = None,
         save: Callable[[TableFit], None] | None = None,
+        keep: Callable[[FoundLevels], None] | None = None,
         progress: bool = False,
+        cluster: Any = None,
     ) -> TableFit:
         """Reserve, train, save, commit; then score. From the reservation on, what was reserved is spent.
 
         `begin` is called when the rows are read and nothing is spent yet. `save` gets what was released, first without
-        and then with the score, each time before the ledger hears of it.
+        and then with the score, each time before the ledger hears of it; so does `keep` with levels that were searched.
+        `cluster` is a Dask client whose workers read the table: only sums come back.
         """
         books = ledger if ledger is None or isinstance(ledger, LateLedger) else LateLedger.open(ledger)
         assert books is None or isinstance(books, LateLedger)
+        if self.search is not None and self.found is None:
+            whole = self._with_levels(books, dataset, begin, keep)
+            return whole.run(ledger=books, dataset=dataset, save=save, progress=progress, cluster=cluster)
         estimator = self._estimator(books, dataset, progress)
-        rows = None if self.streamed else self.training.arrays()
+        rows: tuple[Any, ...] = (self.training,)
+        if cluster is not None:
+            rows = (ClusterTable(cluster, self.training),)
+        elif not self.streamed:
+            rows = self.training.arrays()
         if self.table.changed():
             raise GratisError(f"{self.table.path.name!r} changed after it was opened: nothing was spent, start again")
         if begin is not None:
             begin()
-        estimator.fit(*((self.training,) if rows is None else rows), plan=self.plan)
+        estimator.fit(*rows, plan=self.plan)
         with uninterrupted():
             # Classes are given as positions: what that assumed about the file is known only here.
             stated = estimator.certificate_.assumptions + self.assumptions
             estimator.certificate_ = replace(estimator.certificate_, assumptions=stated)
-            done = _settled(TableFit(estimator, None, self._context(estimator)), books, save)
+            self._include_levels(estimator)
+            done = _settled(TableFit(estimator, None, self._context(estimator), self), books, save)
         if self.held_out:
             score, why = self._score(estimator, books, dataset)
             with uninterrupted():
-                done = _settled(TableFit(estimator, score, self._context(estimator, score, why)), books, save)
+                done = _settled(TableFit(estimator, score, self._context(estimator, score, why), self), books, save)
         return done
+
+    def _with_levels(
+        self, books: LateLedger | None, dataset: str | None, begin: Callable[[], None] | None,
+        keep: Callable[[FoundLevels], None] | None,
+    ) -> TableJob:  # fmt: skip
+        """Find the levels, keep them, tell the ledger; return the fit that is planned for them with what is left."""
+        assert self.search is not None
+        if self.table.changed():
+            raise GratisError(f"{self.table.path.name!r} changed after it was opened: nothing was spent, start again")
+        if begin is not None:
+            begin()
+        release = Release(
+            self.search.event, self.budget, NoiseSource.secure(), ledger=books, dataset=dataset, purpose="levels",
+            assumptions=self.assumptions,
+        )  # fmt: skip
+        found = self.search.run(self.training, release)
+        with uninterrupted():
+            if keep is not None:
+                keep(found)
+            entry = None if books is None else books.settle()
+        if entry is not None:
+            found = replace(found, certificate=replace(found.certificate, ledger_entry=entry))
+        schema = self.reading.schema_of(self.table, self.target.name, found.levels)
+        if not schema.names:
+            raise GratisError("no level was common enough, and there is no other column to learn from")
+        facts = replace(self.plan.facts, columns=len(schema.names))
+        rest = remaining_budget(self.budget, self.search.event)
+        choice = self.choice and choose_model(facts, rest)
+        model = choice.model if choice else self.model
+        return replace(
+            self, schema=schema, found=found, choice=choice, model=model,
+            plan=plan(model, **asdict(facts), budget=rest, **self.options),
+        )  # fmt: skip
+
+    def _include_levels(self, estimator: Any) -> None:
+        """Let the certificate of a model state the release of its levels too, within the whole budget."""
+        if self.found is None:
+            return
+        own, before = estimator.certificate_, self.found.certificate
+        estimator.epsilon, estimator.delta = self.budget.epsilon, self.budget.delta
+        whole = issue_certificate(
+            event=Composition((before.event, own.event)), budget=self.budget, selection=Selection.INCLUDED,
+            randomness=own.randomness, assumptions=before.assumptions + own.assumptions, plan=own.plan,
+        )  # fmt: skip
+        estimator.certificate_ = replace(whole, released=own.released)
 
     def _estimator(self, ledger: LateLedger | None, dataset: str | None, progress: bool) -> Any:
         choices: dict[str, Any] = {}
@@ -181,6 +270,8 @@ class TableJob:
             "rows": self.training.n_rows,
             "columns": len(self.schema.names),
             "words": self.words(),
+            "levels": None if self.found is None else self.found.to_json(),
+            "readings": [reading.to_json() for reading in self.readings],
             "reasons": list(plan.reasons),
             "assumptions": list(self.assumptions),
             "expected_score": expected.to_json() if expected is not None else None,
@@ -199,6 +290,9 @@ def _settled(done: TableFit, ledger: LateLedger | None, save: Callable[[TableFit
     entry = None if ledger is None else ledger.settle()
     if entry is None:
         return done
+    if done.score is None and done.job.found is not None:
+        first = done.job.found.certificate.ledger_entry
+        entry = {"name": entry["name"], "id": entry["id"], "entries": [first, entry]}
     if done.score is not None:
         certificate = replace(done.score.certificate, ledger_entry=entry)
         return replace(done, score=replace(done.score, certificate=certificate))
@@ -207,31 +301,31 @@ def _settled(done: TableFit, ledger: LateLedger | None, save: Callable[[TableFit
 
 
 def plan_table_fit(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Table,
     target: str,
     budget: Budget,
     *,
     model: str = "auto",
     task: str = "auto",
     classes: Sequence[str] | None = None,
-    schema: str | os.PathLike[str] | None = None,
-    ignore: Sequence[str] = (),
-    hash_buckets: int | None = None,
+    missing_target: str = "refuse",
     held_out: float = 0.0,
     memory_bytes: float = 4e9,
     options: dict[str, Any] | None = None,
     any_delta: bool = False,
     planned: FitPlan | None = None,
+    **reading: Any,
 ) -> TableJob:
     """Open a table and plan everything, in the order in which mistakes are cheapest to find.
 
     Parameters
     ----------
-    path, target : the file and its target column.
+    path, target : the file (or an opened table) and its target column.
     budget : Budget with epsilon and delta.
     model : "auto" or one of `MODELS`; task : "auto", "regression" or "classification".
     classes : public list of classes; otherwise those that occur are taken to be public.
-    schema, ignore, hash_buckets : how columns are read, see `gratis.rows.encoding`.
+    missing_target : "refuse" rows without a target, or "leave-out": they contribute nothing, and are counted.
+    reading : how columns are read: the parameters of `TableReading`.
     held_out : share of the rows that is kept for a private score.
     memory_bytes : above this the rows are streamed.
     options : further parameters of the estimator.
@@ -247,13 +341,21 @@ def plan_table_fit(
         raise GratisError(f"the held-out share must be between 0 and 0.5, got {held_out:g}")
     if not budget.epsilon or not budget.delta:
         raise GratisError("a fit needs a budget with a positive epsilon and a positive delta")
-    table, full, column, task, assumptions = _opened(path, target, task, model, classes, schema, ignore, hash_buckets)
+    if missing_target not in ("refuse", "leave-out"):
+        raise GratisError(f"missing targets can be refused or left out (refuse, leave-out), got {missing_target!r}")
+    how = TableReading(**reading)
+    table, full, column, task, assumptions, said = _opened(path, target, task, model, classes, how)
+    if missing_target == "leave-out":
+        assumptions = tuple(one for one in assumptions if one != _READABLE)
     n_rows = table.count_rows()
     if not any_delta and budget.delta * n_rows >= 1:
         raise GratisError(
             f"delta {budget.delta:g} is not below one over the number of rows, {n_rows}: it would allow to publish a "
             "row as it is; take a smaller one (or --force-delta)"
         )
+    search = plan_search(tuple(how.private_levels), budget) if how.private_levels else None
+    if search and planned:
+        raise GratisError("a plan knows its columns: levels cannot be searched with --plan")
     rows = EncodedRows(table, full, column, n_rows, held_out=held_out, part="training")
     if min(rows.n_rows, n_rows - rows.n_rows if held_out else 2) < 2:
         raise GratisError(f"the file has {n_rows} rows, too few to train on")
@@ -278,47 +380,47 @@ def plan_table_fit(
         table=table, schema=full, target=column, task=task, budget=budget, n_rows=n_rows, held_out=held_out,
         streamed=streamed, model=chosen, choice=choice, assumptions=assumptions,
         options=options, plan=planned or plan(chosen, **asdict(facts), budget=budget, **options),
+        missing_target=missing_target, task_words=said, reading=how, search=search,
     )  # fmt: skip
 
 
-def table_sizes(
-    path: str | os.PathLike[str],
-    target: str,
-    *,
-    schema: str | os.PathLike[str] | None = None,
-    ignore: Sequence[str] = (),
-    hash_buckets: int | None = None,
-) -> tuple[int, int, int | None]:
-    """Return rows, encoded columns and the number of classes (None for regression) of a table."""
-    table, full, column, _, _ = _opened(path, target, "auto", "auto", None, schema, ignore, hash_buckets)
+def table_sizes(path: str | os.PathLike[str], target: str, **reading: Any) -> tuple[int, int, int | None]:
+    """Return rows, encoded columns and the number of classes (None for regression); `reading` as in `TableReading`."""
+    table, full, column, *_ = _opened(path, target, "auto", "auto", None, TableReading(**reading))
     return table.count_rows(), len(full.names), None if column.levels is None else len(column.levels)
 
 
 def _opened(
-    path: str | os.PathLike[str],
-    target: str,
-    task: str,
-    model: str,
-    classes: Sequence[str] | None,
-    schema: str | os.PathLike[str] | None,
-    ignore: Sequence[str],
-    hash_buckets: int | None,
-) -> tuple[Table, TableSchema, Column, str, tuple[str, ...]]:
-    """Open a table and say how its columns and its target are read."""
-    declared = None if schema is None else TableSchema.read(schema)
-    table = open_table(path)
+    path: str | os.PathLike[str] | Table, target: str, task: str, model: str, classes: Sequence[str] | None,
+    how: TableReading,
+) -> tuple[Table, TableSchema, Column, str, tuple[str, ...], str | None]:  # fmt: skip
+    """Open a table and say how its columns and its target are read; last, which task was taken if it was not told."""
+    table = how.open(path)
     if target not in table.types:
-        raise GratisError(f"there is no column {target!r} in {Path(path).name!r}")
-    full = TableSchema.of(table, target=target, declared=declared, ignored=ignore, buckets=hash_buckets)
+        known = ", ".join(map(repr, list(table.types)[:20])) + (", …" if len(table.types) > 20 else "")
+        raise GratisError(f"there is no column {target!r} in {table.path.name!r}; its columns are {known}")
+    full = how.schema_of(table, target)
     full.check_types(table)
     if not full.names:
         raise GratisError("there is no column left to learn from")
-    stated = None if declared is None else declared.column(target)
-    column, task, assumptions = _target(table, target, stated, task, classes, model)
-    assumptions += ("that cells can be read, and targets are present and of more than one value, is public",)
-    if isinstance(table, CSVTable):
+    asked = task
+    column, task, assumptions = _target(table, target, how.declared().column(target), task, classes, model)
+    assumptions += (_READABLE,)
+    if not table.states_types:
         assumptions += ("the types of columns, guessed from the first cells of the CSV file, are public",)
-    return table, full, column, task, assumptions
+    return table, full, column, task, assumptions, _task_words(table.types[target], column, task, asked, classes)
+
+
+def _task_words(kind: Any, column: Column, task: str, asked: str, classes: Sequence[str] | None) -> str | None:
+    """Say which task was taken of a target of whole numbers, and how to take the other."""
+    if asked != "auto" or classes is not None or not pa.types.is_integer(kind):
+        return None
+    if task == "classification":
+        count = len(column.levels or ())
+        return (
+            f"The {count} whole numbers of {column.name!r} are taken for classes; --task regression predicts a number."
+        )
+    return f"{column.name!r} has many values, so a number is predicted; --task classification takes them for classes."
 
 
 def _target(

@@ -7,7 +7,7 @@ Four Gaussian releases a block of columns, each on a public grid that the earlie
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,18 +16,17 @@ from numpy.typing import NDArray
 from gratis.mechanisms.clipped_gradient import usable_rows
 from gratis.mechanisms.column_shapes import HIGHEST, LOWEST, ZOOM_BINS, half_range, middle, spread
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.numerics.rounding import ROWS_PER_CHUNK, rounding_inflation
 from gratis.records.checks import check_count, check_positive
 from gratis.records.events import Composition, GaussianRelease
 from gratis.records.neighbouring import Neighbouring
 
-__all__ = ["Batches", "StandardisationPlan", "Standardiser", "plan_standardisation", "release_location_scale"]
+__all__ = ["StandardisationPlan", "Standardiser", "plan_standardisation", "release_location_scale"]
 
 _SHARES = (0.33, 0.17, 0.33, 0.17)
 _NARROWEST, _WORTH = 2.0, 0.05  # of the scale: least window of a mean, and its noise below which more is no gain
 _CHUNK_ENTRIES = 2**22
-
-Batches = Callable[[], Iterator[NDArray[np.float64]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ def plan_standardisation(
 
 
 def release_location_scale(
-    X: NDArray[np.float64] | Batches, plan: StandardisationPlan, *, noise: NoiseSource, impute: bool = False
+    rows: Rows, plan: StandardisationPlan, *, noise: NoiseSource, impute: bool = False
 ) -> Standardiser:
     """Find centre, scale and window of every column as planned.
 
@@ -154,10 +153,9 @@ def release_location_scale(
     computed from the rows and from earlier releases only. Rows with a non-finite entry contribute nothing; with
     `impute`, a non-finite entry contributes nothing to its own column, and the released map puts the centre there.
 
-    `X` is an array, or a function that starts reading the rows anew (four passes, one for each release) in batches.
+    The columns are the first array of every chunk of `rows`, which are read anew for each of the four releases.
     """
     stds = [event.noise_std for event in plan.events]
-    rows: Batches = X if callable(X) else lambda: iter((X,))
     n, columns = plan.n_records, plan.n_columns
     block = _Block(rows, columns, impute=impute)
 
@@ -192,33 +190,20 @@ def _chunk_rows(columns: int) -> int:
 
 
 class _Block:
-    """The un-noised statistics, summed over rows in chunks."""
+    """The un-noised statistics of the columns that every chunk begins with, summed over the rows."""
 
-    def __init__(self, rows: Batches, columns: int, *, impute: bool = False) -> None:
+    def __init__(self, rows: Rows, columns: int, *, impute: bool = False) -> None:
         self._rows, self._columns, self._impute = rows, columns, impute
 
-    def _chunks(self) -> Iterator[NDArray[np.float64]]:
-        """Yield full chunks whatever the batches are: the rounding bound counts on their size."""
-        full = _chunk_rows(self._columns)
-        kept: list[NDArray[np.float64]] = []
-        size = 0
-        for batch in self._rows():
-            for start in range(0, len(batch), full):
-                kept.append(np.asarray(batch[start : start + full], dtype=np.float64))
-                size += len(kept[-1])
-                if size >= full:
-                    joined = kept[0] if len(kept) == 1 else np.concatenate(kept)
-                    yield joined[:full]
-                    kept, size = [joined[full:]], size - full
-        if size:
-            yield np.concatenate(kept)
-
     def _total(self, contribution: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> NDArray[np.float64]:
-        total: NDArray[np.float64] | float = 0.0
+        impute, at_once = self._impute, _chunk_rows(self._columns)
+
+        def summed(X: NDArray[np.float64], *_: NDArray[np.float64]) -> NDArray[np.float64]:
+            parts = (X[start : start + at_once] for start in range(0, len(X), at_once))
+            return np.asarray(sum(contribution(part if impute else part[usable_rows(part)]) for part in parts))
+
         with np.errstate(all="ignore"):
-            for rows in self._chunks():
-                total = total + contribution(rows if self._impute else rows[usable_rows(rows)])
-        return np.asarray(total, dtype=np.float64)
+            return self._rows.total(summed)
 
     def _histogram(self, bins: Callable[[NDArray[np.float64]], NDArray[np.int64]], size: int) -> NDArray[np.float64]:
         columns = self._columns

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gratis.numerics.rounding import ROWS_PER_CHUNK
+from gratis.numerics.chunks import in_chunks
 from gratis.numerics.tree_sum import TreeSum
 from gratis.records.errors import GratisError
 
@@ -29,6 +29,8 @@ class Rows:
     (5, 2, 130.0)
     """
 
+    only_sums = False  # as on a cluster, where rows cannot be read in their order
+
     def __init__(
         self, batches: Chunks, n_rows: int, n_features: int, *, chunks: Chunks | None = None, in_memory: bool = False
     ) -> None:
@@ -36,11 +38,11 @@ class Rows:
         self.chunks = chunks or (lambda: in_chunks(self.batches()))
 
     @classmethod
-    def held(cls, X: Array, y: Array) -> Rows:
-        """Rows of arrays: X (n, D), y (n,)."""
-        if X.ndim != 2 or y.shape != X.shape[:1]:
+    def held(cls, X: Array, *others: Array) -> Rows:
+        """Rows of arrays: X (n, D), and what else there is of each record, mostly y (n,)."""
+        if X.ndim != 2 or any(other.shape[:1] != X.shape[:1] for other in others):
             raise GratisError("X must be a matrix of records by columns, and y have one entry for each record")
-        return cls(lambda: iter(((X, y),)), *X.shape, in_memory=True)
+        return cls(lambda: iter(((X, *others),)), *X.shape, in_memory=True)
 
     @classmethod
     def one_chunk(cls, X: Array, *others: Array) -> Rows:
@@ -65,6 +67,10 @@ class Rows:
         width = self.n_features if n_features is None else n_features
         return Rows(mapped, self.n_rows, width, chunks=mapped, in_memory=self.in_memory)
 
+    def targets(self) -> Rows:
+        """The targets of (X, y), as a table of one column."""
+        return self.mapped(lambda _, y: (y[:, None],), n_features=1)
+
     def total(self, contribution: Callable[..., Array]) -> Array:
         """Σ over chunks of what `contribution` makes of each: the same bits from an array and from a file."""
         tree = TreeSum()
@@ -78,32 +84,3 @@ class Rows:
             raise GratisError("this model needs all rows in memory: it cannot be trained on a stream")
         batches = list(self.batches())
         return batches[0] if len(batches) == 1 else tuple(np.concatenate(parts) for parts in zip(*batches, strict=True))
-
-
-def in_chunks(batches: Iterator[tuple[Array, ...]]) -> Iterator[tuple[Array, ...]]:
-    """Yield full chunks of `ROWS_PER_CHUNK` records as float64 (the last may be shorter), whatever the batches are.
-
-    So sums have the same bits from every source, and the bound on rounding errors can count on the size.
-
-    >>> X, y = np.arange(10.0).reshape(5, 2), np.arange(5.0)
-    >>> [(a.shape, b.tolist()) for a, b in in_chunks(iter([(X[:2], y[:2]), (X[2:], y[2:])]))]
-    [((5, 2), [0.0, 1.0, 2.0, 3.0, 4.0])]
-    """
-    kept: list[tuple[Array, ...]] = []
-    size = 0
-    for batch in batches:
-        for start in range(0, len(batch[0]), ROWS_PER_CHUNK):
-            part = tuple(np.asarray(array[start : start + ROWS_PER_CHUNK], dtype=np.float64) for array in batch)
-            kept.append(part)
-            size += len(part[0])
-            if size >= ROWS_PER_CHUNK:
-                whole = _joined(kept)
-                yield tuple(array[:ROWS_PER_CHUNK] for array in whole)
-                size -= ROWS_PER_CHUNK
-                kept = [tuple(array[ROWS_PER_CHUNK:] for array in whole)] if size else []
-    if size:
-        yield _joined(kept)
-
-
-def _joined(parts: list[tuple[Array, ...]]) -> tuple[Array, ...]:
-    return parts[0] if len(parts) == 1 else tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))

@@ -27,14 +27,21 @@ class TreeSum:
     def __init__(self) -> None:
         self._kept: list[tuple[int, NDArray[Any]]] = []  # (level, sum of 2^level parts), levels falling
 
-    def add(self, part: NDArray[Any]) -> None:
-        """Add the next part; it may be kept and changed, so it must not be a view of something else."""
-        level = 0
+    def add(self, part: NDArray[Any], level: int = 0) -> None:
+        """Add the next part, or the sum of the next 2^level parts, made elsewhere.
+
+        It may be kept and changed, so it must not be a view of something else.
+        """
         while self._kept and self._kept[-1][0] == level:
             before = self._kept.pop()[1]
             before += part
             level, part = level + 1, before
         self._kept.append((level, part))
+
+    @property
+    def kept(self) -> list[tuple[int, NDArray[Any]]]:
+        """Level and value of the sums so far, in the order of their parts: what `add` takes elsewhere."""
+        return list(self._kept)
 
     def total(self) -> NDArray[Any]:
         """The sum of all parts; 0 if there were none."""

@@ -91,9 +91,7 @@ class _Run:
     def _target(self) -> Standardiser:
         if self.plan.target is None:
             return Standardiser.identity(1)
-        return release_location_scale(
-            lambda: (y[:, None] for _, y in self.rows.batches()), self.plan.target, noise=self.noise
-        )
+        return release_location_scale(self.rows.targets(), self.plan.target, noise=self.noise)
 
     def _features(self) -> Standardiser:
         """The map of all columns: the identity on those with levels."""
@@ -102,7 +100,7 @@ class _Run:
         found = Standardiser.identity(d)
         if self.plan.features is not None:
             part = release_location_scale(
-                lambda: (X[:, numeric] for X, _ in self.rows.batches()), self.plan.features, noise=self.noise,
+                self.rows.mapped(lambda X, _: (X[:, numeric],)), self.plan.features, noise=self.noise,
                 impute=self.impute,
             )  # fmt: skip
             for name in ("centre", "scale", "window"):
@@ -155,7 +153,8 @@ class _Run:
             found = scores.argmax(axis=1) if model.outputs > 1 else scores[:, 0] > 0
             return np.asarray(found == y, dtype=np.float64)[:, None]
 
-        usable = self.rows.mapped(lambda X, y: (X, np.where(self.columns.usable(X, y), y, np.nan)))
+        columns = self.columns  # not self: what is sent to a cluster must not hold the noise source
+        usable = self.rows.mapped(lambda X, y: (X, np.where(columns.usable(X, y), y, np.nan)))
         if classes is not None:
             assert self.shares.classes is not None
             found = release_score(usable, right, np.ones(1), n, self.plan.score, noise=self.noise)

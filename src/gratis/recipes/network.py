@@ -123,7 +123,7 @@ class Network:
         scale, (plan, settings) = self._scale[0], self._training
         features = self.reading.public_features(self.facts.columns)
         if scale is not None:
-            features = release_location_scale(X, scale, noise=noise, impute=self.reading.impute)
+            features = release_location_scale(rows, scale, noise=noise, impute=self.reading.impute)
         result = train_full_batch(
             self.prepare(),
             torch.as_tensor(zero_rows(features.transform(X), y), dtype=torch.float32),

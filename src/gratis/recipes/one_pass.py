@@ -73,6 +73,7 @@ class OnePassLinear:
     descent: Descent = field(default_factory=Descent)
     chosen_from_releases: bool = False
     needs_arrays: bool = False
+    needs_order: bool = True
 
     def __post_init__(self) -> None:
         self.descent.refuse("one pass", "average", "engine", "noise")
@@ -183,11 +184,9 @@ def fit_one_pass(
     `recipe.left_out` contribute nothing to any of the releases.
     """
     if stages.features is not None:
-        features = release_location_scale(
-            lambda: (X for X, _ in rows.batches()), stages.features, noise=noise, impute=impute
-        )
+        features = release_location_scale(rows, stages.features, noise=noise, impute=impute)
     if stages.target is not None:
-        target = release_location_scale(lambda: (y[:, None] for _, y in rows.batches()), stages.target, noise=noise)
+        target = release_location_scale(rows.targets(), stages.target, noise=noise)
     features = replace(features or Standardiser.identity(rows.n_features), impute=impute)
     target = target or Standardiser.identity(1)
     standardised = _Standardised(rows, features, target)

@@ -233,9 +233,9 @@ class FixedFeatures:
         plan, reading = self.plan, self.reading
         features, target = reading.public_features(self.facts.columns), reading.public_target()
         if scales:
-            features = release_location_scale(X, scales[0], noise=noise, impute=reading.impute)
+            features = release_location_scale(rows, scales[0], noise=noise, impute=reading.impute)
         if len(scales) == 2:
-            target = release_location_scale(y[:, None], scales[1], noise=noise)
+            target = release_location_scale(rows.targets(), scales[1], noise=noise)
         inputs = zero_rows(features.transform(X), y)
         settings, relation = self._settings(plan), self.budget.neighbouring
         feature_map: Any = self.feature_map

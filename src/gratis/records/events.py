@@ -22,6 +22,7 @@ __all__ = [
     "GaussianRelease",
     "OnePassIteration",
     "PoissonSubsampledGaussian",
+    "ThresholdedCounts",
     "event_from_json",
 ]
 
@@ -164,6 +165,27 @@ class PoissonSubsampledGaussian(_Leaf):
         object.__setattr__(self, "steps", _check_many("steps", self.steps))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThresholdedCounts(_Leaf):
+    """Counts of values that nobody listed: N(0, noise_std²) on each value that occurs, published from `threshold` on.
+
+    One record moves at most `counts_moved` counts, each by at most 1. A value that occurs in it alone is published
+    with a small probability, which no noise hides: docs/proofs/private-levels.md.
+    """
+
+    kind: ClassVar[str] = "thresholded-counts"
+    counts_moved: int
+    noise_std: float
+    threshold: float
+
+    def __post_init__(self) -> None:
+        self._check_common()
+        object.__setattr__(self, "counts_moved", _check_many("counts_moved", self.counts_moved))
+        object.__setattr__(self, "noise_std", check_positive("noise_std", self.noise_std))
+        object.__setattr__(self, "threshold", check_positive("threshold", self.threshold))
+        _check_magnitudes(noise_std=self.noise_std, threshold=self.threshold)
+
+
 @dataclass(frozen=True, slots=True)
 class Composition(Record):
     """Several events on the same data set; a later one may be chosen from what earlier ones released."""
@@ -194,7 +216,7 @@ class Composition(Record):
         return leaves[0].neighbouring if leaves else None
 
 
-LeafEvent = GaussianRelease | FullBatchDescent | OnePassIteration | PoissonSubsampledGaussian
+LeafEvent = GaussianRelease | FullBatchDescent | OnePassIteration | PoissonSubsampledGaussian | ThresholdedCounts
 Event = LeafEvent | Composition
 
 

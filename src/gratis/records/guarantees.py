@@ -17,6 +17,7 @@ from gratis.records.record import Record
 __all__ = [
     "ApproximateDPGuarantee",
     "GDPGuarantee",
+    "GDPWithFailureGuarantee",
     "Guarantee",
     "KLGuarantee",
     "PLDGuarantee",
@@ -43,6 +44,23 @@ class GDPGuarantee(_Guarantee):
     def __post_init__(self) -> None:
         self._check_common()
         object.__setattr__(self, "mu", check_non_negative("mu", self.mu, allow_infinite=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GDPWithFailureGuarantee(_Guarantee):
+    """μ-GDP composed with (0, failure)-DP: with probability `failure` everything may be told."""
+
+    kind: ClassVar[str] = "gdp-with-failure"
+    mu: float
+    failure: float
+
+    def __post_init__(self) -> None:
+        self._check_common()
+        object.__setattr__(self, "mu", check_non_negative("mu", self.mu, allow_infinite=True))
+        failure = check_non_negative("failure", self.failure)
+        if failure > 1:
+            raise GratisError(f"failure must be at most 1, got {failure}")
+        object.__setattr__(self, "failure", failure)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,4 +127,12 @@ class PLDGuarantee(_Guarantee):
         self._check_common()
 
 
-Guarantee = GDPGuarantee | ZCDPGuarantee | RenyiGuarantee | ApproximateDPGuarantee | KLGuarantee | PLDGuarantee
+Guarantee = (
+    GDPGuarantee
+    | GDPWithFailureGuarantee
+    | ZCDPGuarantee
+    | RenyiGuarantee
+    | ApproximateDPGuarantee
+    | KLGuarantee
+    | PLDGuarantee
+)

@@ -1,16 +1,12 @@
-"""From the columns of a table to a matrix, by rules that are public: a schema, and never the private rows.
-
-Which levels a category has is read from a schema file or not at all: a level that occurs once gives its owner away.
-Without a list, text is hashed into a fixed number of buckets. Both become columns of zeros and ones.
-"""
+"""From the columns of a table to a matrix, by rules that are public: a schema, and never the private rows."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,140 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from gratis.records.checks import check_finite
 from gratis.records.errors import GratisError
 from gratis.records.strict_json import read_json
-from gratis.rows.tables import CSVTable, Table, numbers, numbers_side_by_side, unreadable
+from gratis.rows.columns import Column, Kind, as_text, can_be_target, in_words, is_number, is_text
+from gratis.rows.readings import ColumnReading, left_out_by_name, read_columns
+from gratis.rows.tables import Table, numbers_side_by_side, unreadable
 
 __all__ = ["Column", "EncodedRows", "Kind", "TableSchema", "can_be_target", "distinct_values", "held_out_rows"]
 
 Array = NDArray[np.float64]
 _NUMBERS_AT_ONCE = 2**19
 _WIDE_ROWS, _WIDE_NUMBERS = 256, 2**23
-_TRUE, _FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
-
-
-class Kind(StrEnum):
-    """What a column holds."""
-
-    NUMERIC = "numeric"
-    BOOLEAN = "boolean"
-    CATEGORICAL = "categorical"
-    IGNORED = "ignored"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """One column and how it becomes numbers.
-
-    `levels` (public) or `buckets` for categories; `missing` is a public number to put where a number is missing,
-    None leaves it to the estimator, which puts the privately released centre there.
-    """
-
-    name: str
-    kind: Kind
-    levels: tuple[str, ...] | None = None
-    buckets: int | None = None
-    missing: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.kind is Kind.CATEGORICAL:
-            if (self.levels is None) == (self.buckets is None):
-                raise GratisError(f"the category {self.name!r} needs a public list of levels, or a number of buckets")
-            if self.levels is not None and (not self.levels or len(set(self.levels)) != len(self.levels)):
-                raise GratisError(f"the levels of {self.name!r} must be a list of different texts")
-            if self.buckets is not None and not 2 <= self.buckets <= 2**16:
-                raise GratisError(f"the buckets of {self.name!r} must be between 2 and 65536")
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns that it becomes."""
-        if self.kind is Kind.IGNORED:
-            return ()
-        if self.levels is not None:
-            return tuple(f"{self.name}={level}" for level in self.levels)
-        return (self.name,) if self.buckets is None else tuple(f"{self.name}#{i}" for i in range(self.buckets))
-
-    def encode(self, cells: Any) -> Array:
-        """Return (rows, width): numbers, or one 1 a row; unknown or missing categories are all zero."""
-        if self.kind is Kind.NUMERIC:
-            return self.filled(numbers(cells).astype(np.float64, copy=False)[:, None])
-        if self.kind is Kind.BOOLEAN:
-            return self._truth(cells)[:, None]
-        place, width = self.positions(cells), len(self.names)
-        return np.asarray(place[:, None] == np.arange(width), dtype=np.float64)
-
-    def filled(self, values: Array) -> Array:
-        """Return numbers with the public one where they are missing."""
-        return values if self.missing is None else np.where(np.isfinite(values), values, self.missing)
-
-    def positions(self, cells: Any) -> NDArray[np.int64]:
-        """Return the level's or bucket's number, −1 where there is none."""
-        text = _as_text(cells)
-        if self.levels is not None:
-            found = pc.index_in(text, value_set=pa.array(self.levels, pa.string()))
-            return np.asarray(pc.fill_null(found, -1).to_numpy(zero_copy_only=False), dtype=np.int64)
-        assert self.buckets is not None
-        coded = text.dictionary_encode()
-        buckets = [_bucket(value, self.buckets) for value in coded.dictionary.to_pylist()]
-        index = np.asarray(pc.fill_null(coded.indices, len(buckets)).to_numpy(zero_copy_only=False), dtype=np.int64)
-        return np.array([*buckets, -1], dtype=np.int64)[index]
-
-    def _truth(self, cells: Any) -> Array:
-        if pa.types.is_boolean(cells.type):
-            return np.asarray(numbers(cells), dtype=np.float64)
-        text = pc.utf8_lower(_as_text(cells))
-        yes, no = (
-            pc.fill_null(pc.is_in(text, value_set=pa.array(words)), False).to_numpy(zero_copy_only=False)
-            for words in (_TRUE, _FALSE)
-        )
-        return np.where(yes, 1.0, np.where(no, 0.0, np.nan if self.missing is None else self.missing))
-
-    @classmethod
-    def of_type(cls, name: str, kind: Any, buckets: int | None = None) -> Column:
-        """Return how a column of a file's own type is read; text needs buckets."""
-        if pa.types.is_boolean(kind):
-            return cls(name=name, kind=Kind.BOOLEAN)
-        if _is_number(kind) or pa.types.is_null(kind):
-            return cls(name=name, kind=Kind.NUMERIC)
-        if _is_text(kind) and buckets is not None:
-            return cls(name=name, kind=Kind.CATEGORICAL, buckets=buckets)
-        advice = "list its public levels in a --schema file, hash it with --hash N, or leave it out with --ignore"
-        if not _is_text(kind):
-            advice = "leave it out with --ignore, or turn it into numbers first"
-        raise GratisError(
-            f"column {name!r} holds {_in_words(kind)}: {advice} (levels are never read from private rows)"
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        data: dict[str, Any] = {"kind": str(self.kind)}
-        if self.levels is not None:
-            data["levels"] = list(self.levels)
-        return data | {k: v for k in ("buckets", "missing") if (v := getattr(self, k)) is not None}
-
-    @classmethod
-    def from_json(cls, name: str, data: Any) -> Column:
-        """Read a column: a kind, or an object with `kind` and, where they apply, `levels`, `buckets`, `missing`."""
-        data = {"kind": data} if isinstance(data, str) else data
-        if not isinstance(data, Mapping) or not set(data) <= {"kind", "levels", "buckets", "missing"}:
-            raise GratisError(f"the schema of {name!r} must be a kind, or have kind, levels, buckets, missing")
-        if data.get("kind") not in list(Kind):
-            raise GratisError(f"the kind of {name!r} must be one of {', '.join(Kind)}, got {data.get('kind')!r}")
-        levels, buckets, missing = (data.get(key) for key in ("levels", "buckets", "missing"))
-        if levels is not None and not isinstance(levels, list):
-            raise GratisError(f"the levels of {name!r} must be a list")
-        if buckets is not None and (isinstance(buckets, bool) or not isinstance(buckets, int)):
-            raise GratisError(f"the buckets of {name!r} must be a whole number")
-        if missing is not None:
-            missing = check_finite(f"the value for missing entries of {name!r}", missing)
-        return cls(
-            name=name,
-            kind=Kind(data["kind"]),
-            levels=None if levels is None else tuple(map(str, levels)),
-            buckets=buckets,
-            missing=missing,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,12 +105,18 @@ class TableSchema:
                 raise GratisError(f"there is no column {name!r} in {table.path.name!r}")
         known = {column.name: column for column in (declared.columns if declared else ())}
         known |= {name: Column(name=name, kind=Kind.IGNORED) for name in ignored}
-        columns = [
-            known.get(name) or Column.of_type(name, kind, buckets)
+        left_out = {name: Column(name=name, kind=Kind.IGNORED) for name in left_out_by_name(table)}
+        columns = {
+            name: known.get(name) or left_out.get(name) or Column.of_type(name, kind, buckets)
             for name, kind in table.types.items()
             if name != target
-        ]
-        return cls(tuple(columns))
+        }
+        _refuse_undecided({name: table.types[name] for name, column in columns.items() if column is None})
+        return cls(tuple(column for column in columns.values() if column is not None))
+
+    def readings(self, table: Table, target: Column | None = None) -> tuple[ColumnReading, ...]:
+        """What every column of a table became, in its order, with warnings from names and types alone."""
+        return read_columns(table, {column.name: column for column in self.columns}, target)
 
     def check_types(self, table: Table) -> None:
         """Refuse a column that is declared numeric where the file's own type says otherwise."""
@@ -246,9 +125,10 @@ class TableSchema:
             if kind is None:
                 raise GratisError(f"there is no column {column.name!r} in {table.path.name!r}")
             # A CSV file states no types: `validate` looks at its cells.
-            stated = not isinstance(table, CSVTable)
-            if stated and column.kind is Kind.NUMERIC and not (_is_number(kind) or pa.types.is_null(kind)):
-                raise GratisError(f"column {column.name!r} should hold numbers, but holds {_in_words(kind)}")
+            if column.lenient or not table.states_types:
+                continue
+            if column.kind is Kind.NUMERIC and not (is_number(kind) or pa.types.is_null(kind)):
+                raise GratisError(f"column {column.name!r} should hold numbers, but holds {in_words(kind)}")
 
 
 class EncodedRows:
@@ -269,6 +149,7 @@ class EncodedRows:
     ) -> None:
         self._table, self._schema, self._target = table, schema, target
         self._total, self._held_out, self._part = n_rows, held_out, part
+        self._span: tuple[int, int] | None = None  # of positions in the table; None: all
         self.n_features = len(schema.names)
         chosen = self._chosen(0, n_rows)
         self.n_rows = n_rows if chosen is None else int(chosen.sum())
@@ -290,6 +171,18 @@ class EncodedRows:
         # that no context holds it.
         raise GratisError("the file holds text that cannot be read (it must be UTF-8)")
 
+    def texts(self, names: Sequence[str]) -> Iterator[tuple[list[list[str | None]], Array]]:
+        """Yield columns as text (None where a cell is missing) and the targets, in stored order."""
+        for batch in self._read():
+            cells = _cells(batch)
+            try:
+                found = [as_text(cells[name]).to_pylist() for name in names]
+            except (pa.ArrowException, UnicodeDecodeError):
+                found = []
+            if not found:
+                raise GratisError("the file holds text that cannot be read (it must be UTF-8)")
+            yield found, self._targets(batch.column(self._target.name))
+
     def arrays(self) -> tuple[Array, Array]:
         """Return all rows at once."""
         X, y = np.empty((self.n_rows, self.n_features)), np.empty(self.n_rows)
@@ -304,33 +197,65 @@ class EncodedRows:
             raise GratisError("the file changed while it was read")
         return X, y
 
-    def validate(self) -> None:
-        """Read everything once; refuse text among numbers and missing targets. Not private: before any reservation."""
+    def validate(self, *, missing_targets: bool = False) -> None:
+        """Read everything once; refuse what cannot be read, and missing targets unless they are allowed.
+
+        Not private: only before a budget is reserved.
+        """
         seen = 0
         for batch in self._read():
             seen += batch.num_rows
             wrong = self._first_unreadable(batch)
             if wrong is not None:
-                raise GratisError(f"the numeric column {wrong!r} holds text; correct it, or declare another kind")
-            if not np.isfinite(self._encoded(batch)[1]).all():
                 raise GratisError(
-                    f"the target {self._target.name!r} is missing, infinite or no declared class in some rows"
+                    f"the numeric column {wrong!r} holds text in some rows: with --numeric {_quoted(wrong)} such cells "
+                    "are missing values; or declare another kind in a --schema"
+                )
+            if not (missing_targets or np.isfinite(self._encoded(batch)[1]).all()):
+                raise GratisError(
+                    f"the target {self._target.name!r} is missing, infinite or no declared class in some rows; with "
+                    "--missing-target leave-out such rows contribute nothing, and the number of rows stays public"
                 )
         if seen != self.n_rows:
             raise GratisError(f"{self.n_rows} rows were expected, but {seen} were read")
+        used = {self._target.name, *(column.name for column in self._schema.used)}
+        broken = sorted(used & getattr(self._table, "broken", set()))
+        if broken:
+            raise GratisError(
+                f"column {broken[0]!r} holds text that is no UTF-8: say how the file was written, for example with "
+                "--encoding windows-1252"
+            )
 
     def _first_unreadable(self, batch: Any) -> str | None:
         cells = _cells(batch)
-        names = [column.name for column in self._schema.used if column.kind is Kind.NUMERIC]
+        names = [column.name for column in self._schema.used if column.kind is Kind.NUMERIC and not column.lenient]
         texts = [name for name in names if pa.types.is_string(cells[name].type)]
         if not texts or not unreadable(pa.concat_arrays([cells[name] for name in texts])):
             return None
         return next(name for name in texts if unreadable(cells[name]))
 
+    def blocks(self, size: int) -> list[EncodedRows]:
+        """Return the same rows as streams of `size` rows each (the last may be shorter), each read by itself."""
+        chosen = self._chosen(0, self._total)
+        edges = range(size, self._total, size) if chosen is None else map(int, np.flatnonzero(chosen)[size::size])
+        return [self._within(first, last) for first, last in pairwise([0, *edges, self._total])]
+
+    def _within(self, start: int, stop: int) -> EncodedRows:
+        part = copy(self)
+        part._span = (start, stop)
+        chosen = self._chosen(start, stop - start)
+        part.n_rows = stop - start if chosen is None else int(chosen.sum())
+        return part
+
     def _read(self) -> Iterator[Any]:
+        names = [*(column.name for column in self._schema.used), self._target.name]
         position = 0
-        columns = [column.name for column in self._schema.used]
-        for batch in self._table.batches([*columns, self._target.name], self._batch_rows):
+        # A whole table is read to its end, so that a row too many is noticed.
+        batches = self._table.batches(names, self._batch_rows)
+        if self._span is not None:
+            position = self._span[0]
+            batches = self._table.span(names, self._batch_rows, *self._span)
+        for batch in batches:
             chosen = self._chosen(position, batch.num_rows)
             position += batch.num_rows
             yield batch if chosen is None else batch.filter(pa.array(chosen))
@@ -366,7 +291,7 @@ def distinct_values(table: Table, name: str, limit: int) -> tuple[str, ...] | No
     found: set[Any] = set()
     for batch in table.batches([name], 2**16):
         found.update(
-            value for value in pc.unique(_as_text(batch.column(name))).to_pylist() if value not in (None, "nan")
+            value for value in pc.unique(as_text(batch.column(name))).to_pylist() if value not in (None, "nan")
         )
         if len(found) > limit:
             return None
@@ -381,44 +306,29 @@ def _cells(batch: Any) -> dict[str, Any]:
     return dict(zip(batch.schema.names, batch.columns, strict=True))
 
 
-def _as_text(cells: Any) -> Any:
-    if pa.types.is_dictionary(cells.type):
-        cells = cells.dictionary_decode()
-    if pa.types.is_float16(cells.type):  # Arrow compares no half floats
-        cells = cells.cast(pa.float32())
-    if pa.types.is_floating(cells.type):
-        # 3.0 and 3 are the same level; decided cell by cell, for one record must not change how others are read.
-        whole = pc.cast(cells, pa.int64(), safe=False)
-        same = pc.equal(pc.cast(whole, cells.type, safe=False), cells)
-        cells = pc.if_else(same, pc.cast(whole, pa.string()), pc.cast(cells, pa.string()))
-    return pc.utf8_trim_whitespace(pc.cast(cells, pa.string()))
+def _refuse_undecided(types: Mapping[str, Any]) -> None:
+    """Refuse, all at once, the columns whose types leave open how they are read; with what decides it."""
+    if not types:
+        return
+    texts = [name for name, kind in types.items() if is_text(kind)]
+    others = [name for name in types if name not in texts]
+    said = []
+    if texts:
+        columns = ",".join(texts)
+        held = "column" if len(texts) == 1 else f"{len(texts)} columns"
+        verb = "holds" if len(texts) == 1 else "hold"
+        said.append(
+            f"{held} {', '.join(map(repr, texts))} {verb} text, and levels are never read from private rows: "
+            f"find the common ones within the budget with --private-levels {_quoted(columns)}, hash them with "
+            f"--hash 32, list public ones with --levels {_quoted(texts[0] + '=A,B,C')} or in a --schema file (gratis "
+            f"schema makes one), or leave them out with --ignore {_quoted(columns)}; numbers among which some cells "
+            "are none are read with --numeric NAME"
+        )
+    if others:
+        kinds = ", ".join(f"{name!r} ({types[name]})" for name in others)
+        said.append(f"{kinds} cannot be read as numbers: leave out with --ignore {_quoted(','.join(others))}")
+    raise GratisError("; ".join(said))
 
 
-def _bucket(value: str | None, buckets: int) -> int:
-    if value is None:
-        return -1
-    return int.from_bytes(hashlib.blake2b(value.encode(), digest_size=8).digest(), "big") % buckets
-
-
-def _is_number(kind: Any) -> bool:
-    return any(test(kind) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
-
-
-def can_be_target(kind: Any) -> bool:
-    """Say whether a column of this type can be regressed or holds classes that can be written as text."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    dated = pa.types.is_temporal(kind) and not pa.types.is_interval(kind)
-    return _is_number(kind) or _is_text(kind) or pa.types.is_boolean(kind) or dated
-
-
-def _is_text(kind: Any) -> bool:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string))
-
-
-def _in_words(kind: Any) -> str:
-    if _is_text(kind):
-        return "text"
-    return "truth values" if pa.types.is_boolean(kind) else f"values of the type {kind}"
+def _quoted(text: str) -> str:
+    return text if text.replace(",", "").replace("_", "").replace("=", "").isalnum() else f"'{text}'"

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
-from gratis.rows.tables import CSVTable, Table, numbers, numbers_side_by_side, open_table
+from gratis.rows.tables import Table, numbers, numbers_side_by_side, open_table
 
 __all__ = ["ArrayRows", "FileRows", "RowStream", "open_rows"]
 
@@ -98,7 +98,7 @@ class FileRows:
                 raise GratisError(f"there is no column {name!r}")
             if not _is_numeric(kind):
                 raise GratisError(f"column {name!r} must hold numbers, but has the type {kind}; encode or drop it")
-            if isinstance(table, CSVTable) and pa.types.is_boolean(kind):
+            if not table.states_types and pa.types.is_boolean(kind):
                 raise GratisError(f"column {name!r} must hold numbers, but holds truth values; write them as 0 and 1")
         if table.n_rows is None and n_rows is None:
             raise GratisError("a CSV file does not store how many rows it has; pass n_rows")

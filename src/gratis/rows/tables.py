@@ -1,10 +1,15 @@
-"""Tables in files, read in batches in their stored order: Parquet (or a folder of it), Arrow IPC (Feather 2), CSV."""
+"""Tables in files, read in batches in their stored order: Parquet (or a folder of it), Arrow IPC (Feather 2), CSV.
+
+JSON lines, Excel sheets and data frames, which are held in memory: `gratis.rows.frames`.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +22,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from gratis.records.errors import GratisError
+from gratis.rows.dialects import read_dialect, text_stream
 
 __all__ = [
     "ArrowTable",
@@ -27,12 +33,14 @@ __all__ = [
     "numbers",
     "numbers_side_by_side",
     "open_table",
+    "pandas_index",
     "unreadable",
 ]
 
 _BUFFER_BYTES = 2**16
 _CSV_BLOCK_BYTES = 2**22  # a wide row may take 100 kB, and every block costs a call a column
 _MISSING = ["", "?", "NA", "N/A", "#N/A", "nan", "NaN", "NAN", "null", "NULL", "None"]
+_COMMA_NUMBER = r"^\s*[+-]?(\d+|\d{1,3}(\.\d{3})+)?(,\d*)?([eE][+-]?\d+)?\s*$"
 _NUMBER = r"^\s*[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf|nan)\s*$"
 
 
@@ -42,6 +50,8 @@ class Table(ABC):
     path: Path
     types: dict[str, Any]
     n_rows: int | None
+    states_types: bool = True  # or guessed from the first cells
+    index_columns: tuple[str, ...] = ()  # what pandas says that it wrote as an index
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = _existing(path)
@@ -68,12 +78,26 @@ class Table(ABC):
         # Arrow's own message may quote a cell: raised outside the handler, so that no context holds it.
         raise GratisError("the file is damaged, or its rows do not all have the same columns")
 
+    def span(self, columns: Sequence[str], batch_rows: int, start: int, stop: int) -> Iterator[Any]:
+        """Yield batches of the rows start … stop−1: what comes before is read, unless the format can skip it."""
+        position = 0
+        for batch in self.batches(columns, batch_rows):
+            first, last = max(start - position, 0), min(stop - position, batch.num_rows)
+            if first < last:
+                yield batch.slice(first, last - first)
+            position += batch.num_rows
+            if position >= stop:
+                return
+
     def changed(self) -> bool:
         """Say whether the file is no longer the one that was opened: its size, time of change, or columns."""
         try:
-            return self._stamp() != self._as_opened or type(self)(self.path).types != self.types
+            return self._stamp() != self._as_opened or self._reopened().types != self.types
         except (GratisError, OSError):
             return True
+
+    def _reopened(self) -> Table:
+        return type(self)(self.path)
 
     def _stamp(self) -> tuple[Any, ...]:
         facts = self.path.stat()
@@ -93,6 +117,7 @@ class ParquetTable(Table):
         try:
             with self._open() as file:
                 self.types = _types(file.schema_arrow)
+                self.index_columns = pandas_index(file.schema_arrow)
                 self.n_rows = file.metadata.num_rows
                 return
         except (pa.ArrowException, OSError):
@@ -103,9 +128,33 @@ class ParquetTable(Table):
         # pre_buffer would read whole row groups ahead.
         return pa.parquet.ParquetFile(self.path, pre_buffer=False, buffer_size=_BUFFER_BYTES)
 
-    def _read(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
+    def _read(self, columns: Sequence[str], batch_rows: int, row_groups: Sequence[int] | None = None) -> Iterator[Any]:
         with self._open() as file:
-            yield from file.iter_batches(batch_size=batch_rows, columns=list(columns))
+            yield from file.iter_batches(batch_size=batch_rows, columns=list(columns), row_groups=row_groups)
+
+    def span(self, columns: Sequence[str], batch_rows: int, start: int, stop: int) -> Iterator[Any]:
+        """Yield batches of the rows start … stop−1, from the row groups that hold them."""
+        with self._open() as file:
+            sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        ends = np.cumsum(sizes)
+        held = [group for group, end in enumerate(ends) if end > start and end - sizes[group] < stop]
+        if held:
+            before = int(ends[held[0]] - sizes[held[0]])
+            part = _RowGroups(self, held)
+            yield from part.span(columns, batch_rows, start - before, stop - before)
+
+
+class _RowGroups(Table):
+    """Some consecutive row groups of a Parquet file."""
+
+    def __init__(self, whole: ParquetTable, groups: Sequence[int]) -> None:
+        self._whole, self._groups = whole, groups
+
+    def _open_head(self) -> None:
+        """Nothing: the whole file was opened."""
+
+    def _read(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
+        yield from self._whole._read(columns, batch_rows, self._groups)
 
 
 class ParquetFolder(Table):
@@ -115,7 +164,7 @@ class ParquetFolder(Table):
         self._files = [ParquetTable(path) for path in self._paths()]
         if not self._files:
             raise GratisError(f"there is no .parquet file in {self.path.name!r}")
-        self.types = self._files[0].types
+        self.types, self.index_columns = self._files[0].types, self._files[0].index_columns
         self.n_rows = sum(file.n_rows or 0 for file in self._files)
         for file in self._files:
             if file.types != self.types:
@@ -131,6 +180,16 @@ class ParquetFolder(Table):
         for file in self._files:
             yield from file._read(columns, batch_rows)
 
+    def span(self, columns: Sequence[str], batch_rows: int, start: int, stop: int) -> Iterator[Any]:
+        """Yield batches of the rows start … stop−1, from the files that hold them."""
+        before = 0
+        for file in self._files:
+            size = file.n_rows or 0
+            first, last = max(start - before, 0), min(stop - before, size)
+            if first < last:
+                yield from file.span(columns, batch_rows, first, last)
+            before += size
+
 
 class ArrowTable(Table):
     """An Arrow IPC (Feather 2) file, memory-mapped."""
@@ -139,6 +198,7 @@ class ArrowTable(Table):
         try:
             with pa.memory_map(str(self.path)) as source, pa.ipc.open_file(source) as reader:
                 self.types = _types(reader.schema)
+                self.index_columns = pandas_index(reader.schema)
                 self.n_rows = sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
                 return
         except (pa.ArrowException, OSError):
@@ -152,66 +212,119 @@ class ArrowTable(Table):
 
 
 class CSVTable(Table):
-    """A CSV file with a header; its number of rows is not stored.
+    """A text file of cells with a header, packed or not; its number of rows is not stored.
 
     A column's type is the one that its first block of cells suggests. Cells are read as bytes, so that one that does
-    not fit, or is no UTF-8, becomes a missing value and not an error in the middle of a pass.
+    not fit, or is no UTF-8, becomes a missing value and not an error in the middle of a pass. In `broken` stand the
+    columns in which that happened because of the encoding, for whoever checks before anything is spent.
     """
 
     n_rows = None
+    states_types = False
+
+    def __init__(self, path: str | os.PathLike[str], **told: str | None) -> None:
+        self._told = told
+        self.broken: set[str] = set()
+        super().__init__(path)
 
     def _open_head(self) -> None:
-        with self._open(None) as reader:
-            self.types = _types(reader.schema)
-        if len(self.types) == 1 and set(next(iter(self.types))) & set(";\t"):
-            raise GratisError("the CSV file must have commas between cells, not semicolons or tabs")
+        self.dialect = read_dialect(self.path, **self._told)
+        self.types = self._guessed(".")
+        if self.dialect.decimal == ".":
+            return
+        if self.dialect.decimal == "," or self.dialect.separator != ",":
+            comma = self._guessed(",")
+            fewer = sum(map(_is_text, comma.values())) < sum(map(_is_text, self.types.values()))
+            self.types = comma if fewer or self.dialect.decimal else self.types
+            self.dialect = replace(self.dialect, decimal="," if fewer or self.dialect.decimal else ".")
 
-    def _open(self, columns: Sequence[str] | None) -> Any:
+    def _guessed(self, decimal: str) -> dict[str, Any]:
+        with self._open(None, decimal) as reader:
+            found = _types(reader.schema)
+        # Where a first cell is no UTF-8 Arrow says bytes: it is text all the same, of another encoding.
+        return {name: pa.string() if pa.types.is_binary(kind) else kind for name, kind in found.items()}
+
+    def _reopened(self) -> Table:
+        return type(self)(self.path, **self._told)
+
+    def _open(self, columns: Sequence[str] | None, decimal: str = ".") -> Any:
         try:
             return pa.csv.open_csv(
-                self.path,
+                text_stream(self.path, self.dialect.encoding),
                 read_options=pa.csv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
                 # Otherwise how a row is cut would depend on the length of the rows before it.
-                parse_options=pa.csv.ParseOptions(newlines_in_values=True),
+                parse_options=pa.csv.ParseOptions(newlines_in_values=True, delimiter=self.dialect.separator),
                 convert_options=pa.csv.ConvertOptions(
                     include_columns=columns,
                     column_types={name: pa.binary() for name in columns or ()},
                     null_values=_MISSING,
                     strings_can_be_null=True,
+                    decimal_point=decimal,
                 ),
             )
-        except (pa.ArrowException, OSError, UnicodeDecodeError):
+        except (pa.ArrowException, OSError, UnicodeError):
             pass
         raise GratisError(
-            "the CSV file could not be read; it needs a header, commas between cells and rows of equal length"
+            "the CSV file could not be read; it needs a header and rows of equal length (read as "
+            f"--encoding {self.dialect.encoding} --separator {self.dialect.separator!r}: give others if they are wrong)"
         )
 
     def _read(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
         with self._open(columns) as reader:
             for batch in reader:
-                yield pa.RecordBatch.from_arrays([_text(cells) for cells in batch.columns], batch.schema.names)
+                cells = [self._text(name, cells) for name, cells in zip(batch.schema.names, batch.columns, strict=True)]
+                yield pa.RecordBatch.from_arrays(cells, batch.schema.names)
+
+    def _text(self, name: str, cells: Any) -> Any:
+        """Bytes as text; a cell that cannot be decoded is missing, and the others are read as if it were not there."""
+        try:
+            text = cells.cast(pa.string())
+        except pa.ArrowInvalid:
+            self.broken.add(name)
+            text = pa.array([_decoded(cell) for cell in cells.to_pylist()], pa.string())
+        if self.dialect.decimal != ",":
+            return text
+        number = pc.match_substring_regex(text, _COMMA_NUMBER)
+        return pc.if_else(number, pc.replace_substring(pc.replace_substring(text, ".", ""), ",", "."), text)
 
 
-def open_table(path: str | os.PathLike[str]) -> Table:
-    """Open a file by its ending (.parquet, .arrow, .feather, .csv or .csv.gz), or a folder of Parquet files."""
+def open_table(
+    path: str | os.PathLike[str],
+    *,
+    encoding: str | None = None,
+    separator: str | None = None,
+    decimal: str | None = None,
+) -> Table:
+    """Open a file by its ending, or a folder of Parquet files.
+
+    Text (.csv, .tsv, .txt) may be packed (.gz, .bz2, .zst); `encoding`, `separator` and `decimal` are told or read off
+    the header (`gratis.rows.dialects`). Also .parquet, .arrow, .feather, .jsonl, .ndjson and .xlsx.
+    """
+    told = {"encoding": encoding, "separator": separator, "decimal": decimal}
     name = Path(path).name.lower()
     if Path(path).is_dir():
         return ParquetFolder(path)
-    if name.endswith((".csv", ".csv.gz")):
-        return CSVTable(path)
-    if name.endswith(".parquet"):
+    bare = name.removesuffix(".gz").removesuffix(".bz2").removesuffix(".zst")
+    if bare.endswith((".csv", ".tsv", ".txt")):
+        return CSVTable(path, **told)
+    if any(told.values()):
+        raise GratisError("encoding, separator and decimal belong to text files such as .csv")
+    if name.endswith((".parquet", ".pq")):
         return ParquetTable(path)
     if name.endswith((".arrow", ".feather")):
         return ArrowTable(path)
-    raise GratisError(f"expected a .parquet, .arrow, .feather, .csv or .csv.gz file, got {Path(path).name!r}")
+    if bare.endswith((".jsonl", ".ndjson")) or name.endswith(".xlsx"):
+        from gratis.rows.frames import ExcelTable, JSONLinesTable
+
+        return ExcelTable(path) if name.endswith(".xlsx") else JSONLinesTable(path)
+    raise GratisError(
+        f"expected a .csv, .tsv, .txt (or one of them with .gz, .bz2, .zst), .parquet, .arrow, .feather, .jsonl or "
+        f".xlsx file, or a folder of .parquet files, got {Path(path).name!r}"
+    )
 
 
-def _text(cells: Any) -> Any:
-    """Bytes as text; a cell that is no UTF-8 is missing, and the others are read as if it were not there."""
-    try:
-        return cells.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array([_decoded(cell) for cell in cells.to_pylist()], pa.string())
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _decoded(cell: bytes | None) -> str | None:
@@ -266,6 +379,15 @@ def _types(schema: Any) -> dict[str, Any]:
         twice = next(name for place, name in enumerate(names) if name in names[:place])
         raise GratisError(f"the column name {twice!r} occurs more than once; rename one of them")
     return found
+
+
+def pandas_index(schema: Any) -> tuple[str, ...]:
+    """Names of the columns that pandas' own metadata calls its index."""
+    try:
+        named = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+        return tuple(name for name in named if isinstance(name, str))
+    except (ValueError, AttributeError, TypeError):
+        return ()  # metadata of another writer
 
 
 def _existing(path: str | os.PathLike[str]) -> Path:

@@ -321,11 +321,9 @@ def release_basis(
     if (rows.n_rows, rows.n_features) != (plan.n_records, plan.n_columns):
         raise GratisError("X and y must have the rows and columns that the plan was made for")
     if plan.features is not None:
-        features = release_location_scale(
-            lambda: (X for X, *_ in rows.chunks()), plan.features, noise=noise, impute=impute
-        )
+        features = release_location_scale(rows, plan.features, noise=noise, impute=impute)
     if plan.target is not None:
-        target = release_location_scale(lambda: (y[:, None] for _, y in rows.chunks()), plan.target, noise=noise)
+        target = release_location_scale(rows.targets(), plan.target, noise=noise)
     read = _Standardised(
         replace(features or Standardiser.identity(plan.n_columns), impute=impute), target or Standardiser.identity(1)
     )
