@@ -6,11 +6,13 @@ import pytest
 from gratis.accounting import account, calibrate_mu
 from gratis.mechanisms.noise import NoiseSource
 from gratis.models.random_features import RandomFeatures, SquaredErrorModel
-from gratis.planning.feature_classifier import plan_feature_classifier
+from gratis.planning.feature_classifier import FeatureFlow, feature_flow, longest_flow, plan_feature_classifier
 from gratis.planning.random_features import plan_random_features
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
-from gratis.stages.feature_descent import descend_features
+from gratis.records.neighbouring import Neighbouring
+from gratis.records.settings import Descent
+from gratis.stages.feature_descent import descend_features, feature_descent_event
 
 
 def test_plan_predicts_what_training_gives() -> None:
@@ -70,6 +72,35 @@ def test_classifier_plan_spends_the_budget_and_no_more(centre: bool) -> None:
     settings = plan.settings
     moved = settings.learning_rate * settings.clip_norm * settings.steps
     assert 2 * moved * settings.row_norm / (10_000 * settings.descent_mu) == pytest.approx(plan.prediction.value)
+    assert [leaf.label.split(",")[0] for leaf in plan.event.leaves()] == [
+        *(["mean of the features"] if centre else []), "class counts", "descent on fixed features", "calibration",
+    ]  # fmt: skip
+
+
+def test_a_classifier_with_a_learning_rate_is_algorithm_1() -> None:
+    budget = Budget(epsilon=1.0, delta=1e-5)
+    given = Descent(steps=12, clip_norm=0.3, learning_rate=5.0)
+    plan = plan_feature_classifier(10_000, 500, 10, budget, centre=False, descent=given)
+    assert plan.event == feature_descent_event(
+        10_000, 500, 10, 12, mu=calibrate_mu(budget) * (1 - 1e-12), neighbouring=budget.neighbouring
+    )
+    assert (plan.settings.clip_norm, plan.settings.learning_rate) == (0.3, 5.0)
+
+
+def test_flow_time_grows_with_budget_and_rarity() -> None:
+    even, rare = np.array([0.5, 0.5]), np.array([0.95, 0.05])
+
+    def flow(prior: np.ndarray, mu: float) -> FeatureFlow:
+        return feature_flow(10_000, prior, mu=mu, neighbouring=Neighbouring.REPLACE_ONE)
+
+    flows = [flow(even, mu) for mu in (0.1, 0.3, 3.0, 30.0)]
+    for values in ([one.time for one in flows], [one.clip_norm for one in flows]):
+        assert values == sorted(values)
+    assert flows[-1].clip_norm > 1.4  # clips next to nothing
+    assert flow(rare, 0.3).time > 2 * flows[1].time
+    for one, mu in ((flow(rare, 0.3), 0.3), (flow(rare, 30.0), 30.0)):
+        longest = longest_flow(10_000, mu=mu, neighbouring=Neighbouring.REPLACE_ONE, clip_norm=one.clip_norm)
+        assert one.time <= longest
 
 
 def test_steps_are_stable_where_rows_are_correlated() -> None:

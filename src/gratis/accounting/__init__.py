@@ -6,6 +6,7 @@ from gratis.accounting.calibration import (
     calibrate_noise_std,
     calibrate_subsampled_noise_multiplier,
     remaining_budget,
+    share_of_budget,
     split_mu,
     unit_descent_event,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "remaining_budget",
     "renyi_epsilon_upper_bound",
     "s0_noise_multiplier",
+    "share_of_budget",
     "split_mu",
     "total_variation_upper_bound",
     "unit_descent_event",

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from gratis.estimators.labels import encoded
+from gratis.estimators.leaks import Watched
 from gratis.models.logistic import SoftmaxModel
 from gratis.records.errors import GratisError
 
@@ -19,7 +21,7 @@ __all__ = ["PrivateClassifier", "encoded"]
 Array = NDArray[Any]
 
 
-class PrivateClassifier(ClassifierMixin):
+class PrivateClassifier(Watched, ClassifierMixin):
     """Mixin: the classes are public, given by the caller or assumed so (and then the certificate says it)."""
 
     classes: ArrayLike | None
@@ -69,6 +71,13 @@ class PrivateClassifier(ClassifierMixin):
         if scores.ndim == 1:
             scores = np.column_stack([np.zeros_like(scores), scores])
         return SoftmaxModel(scores.shape[1]).mean(scores)
+
+    def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return the log of the probability of every class, finite where the probability itself is too small."""
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            scores = np.column_stack([np.zeros_like(scores), scores])
+        return np.asarray(log_softmax(scores, axis=1))
 
     def predict(self, X: ArrayLike) -> Array:
         """Return the most probable class."""

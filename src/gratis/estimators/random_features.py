@@ -11,6 +11,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gratis.estimators.classification import PrivateClassifier
+from gratis.estimators.leaks import Watched
 from gratis.estimators.private_fit import PrivateFit, refuse_text
 from gratis.recipes.random_features import FeatureRelease, FixedFeatures
 from gratis.recipes.recipe import Recipe
@@ -38,9 +39,13 @@ class _RandomFeaturesModel(PrivateFit):
 
     def _publish(self, released: FeatureRelease) -> None:
         self.scaler_, self.feature_map_ = released.features, released.feature_map
-        self.coef_, self.engine_ = released.parameters, released.engine
+        self.engine_ = released.engine
+        self._publish_parameters(released.parameters, released.intercept)
         if not hasattr(self, "classes_"):
             self.target_scaler_ = released.target
+
+    def _publish_parameters(self, slopes: NDArray[np.float64], intercept: NDArray[np.float64]) -> None:
+        self.coef_ = slopes
 
     def _raw_scores(self, X: ArrayLike) -> NDArray[np.float64]:
         check_is_fitted(self, "coef_")
@@ -54,7 +59,7 @@ class _RandomFeaturesModel(PrivateFit):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DPRandomFeaturesRegressor(RegressorMixin, _RandomFeaturesModel):
+class DPRandomFeaturesRegressor(Watched, RegressorMixin, _RandomFeaturesModel):
     """f(x) = φ(Vx)ᵀθ trained by full-batch DP-GD under (ε, δ), settings planned from n, d, p and the budget.
 
     **Guarantee**: as `DPLinearRegression`: all that is kept is a function of Gaussian releases under `neighbouring`.
@@ -87,6 +92,8 @@ class DPRandomFeaturesRegressor(RegressorMixin, _RandomFeaturesModel):
         A ledger and the name of the data set's budget in it, where the run is reserved before rows are touched.
     noise_seed, insecure_reproducible : int and bool, default None and False
         For tests only: noise from a seed protects nothing, and the certificate says so.
+    verbose : bool, default False
+        Write to the standard error how far planning, readings and training are and how long the rest will take.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(600, 5)); y = np.tanh(X[:, 0]) + 0.1 * rng.normal(size=600)
@@ -112,8 +119,9 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
     """Softmax regression on fixed features under (ε, δ): random features, or scattering features of images.
 
     **Guarantee**: as `DPLinearRegression`. `centre` spends .15μ on a private mean of the features, which carries much
-    of their squared norm and none of the class, unless they are too many for their mean to be found. The list of
-    classes is public (`classes`, or an assumption).
+    of their squared norm and none of the class, unless they are too many for their mean to be found. The model starts
+    at the log of released class counts and ends with a private calibration of its scores. The list of classes is public
+    (`classes`, or an assumption).
 
     Parameters
     ----------
@@ -134,7 +142,8 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
     centre : bool, default True
         Whether a private mean of the features is subtracted where it pays.
     descent : Descent, default None
-        T, C, η, averaging, noise rule and engine that are not to be planned.
+        T, C, averaging and engine that are not to be planned. With a learning rate it is Algorithm 1 of S0: plain
+        steps from 0, without class counts, momentum and calibration.
     classes : array, default None
         All classes that may occur, public; left out, those that occur are assumed to be no secret. A label that
         equals none of them is invalid.
@@ -146,6 +155,8 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
         A ledger and the name of the data set's budget in it, where the run is reserved before rows are touched.
     noise_seed, insecure_reproducible : int and bool, default None and False
         For tests only: noise from a seed protects nothing, and the certificate says so.
+    verbose : bool, default False
+        Write to the standard error how far planning, readings and training are and how long the rest will take.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(3000, 4)); y = (X[:, 0] > 0).astype(int)
@@ -158,5 +169,18 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
     centre: bool = True
     classes: ArrayLike | None = None
 
+    @property
+    def coef_(self) -> NDArray[np.float64]:  # type: ignore[override]
+        """θ, (features, classes)."""
+        return np.asarray(self.parameters_[:-1])
+
+    @property
+    def intercept_(self) -> NDArray[np.float64]:
+        """What is added to the scores of every row, (classes,)."""
+        return np.asarray(self.parameters_[-1])
+
+    def _publish_parameters(self, slopes: NDArray[np.float64], intercept: NDArray[np.float64]) -> None:
+        self.parameters_ = np.vstack([slopes, intercept])  # on one grid, which a few intercepts alone need not show
+
     def _class_scores(self, X: ArrayLike) -> NDArray[np.float64]:
-        return self._raw_scores(X)
+        return self._raw_scores(X) + self.intercept_

@@ -23,10 +23,13 @@ class SoftmaxModel:
     array([[[0.333, 0.333, 0.333]]])
     >>> model.targets([2]).tolist()
     [[[0.0, 0.0, 1.0]]]
+
+    `prior` are public or released shares of the classes, whose log is added to all scores: θ = 0 then predicts them.
     """
 
-    def __init__(self, n_classes: int) -> None:
+    def __init__(self, n_classes: int, prior: ArrayLike | None = None) -> None:
         self.outputs = check_count("n_classes", n_classes, minimum=2)
+        self._start = 0.0 if prior is None else np.log(np.asarray(prior, dtype=np.float64))
 
     def targets(self, y: ArrayLike) -> NDArray[np.float64]:
         """Return the one-hot labels as (n, 1, k); a label outside 0 … k−1 gives NaN and contributes nothing."""
@@ -37,10 +40,12 @@ class SoftmaxModel:
 
     def mean(self, scores: NDArray[Any]) -> NDArray[Any]:
         """Return class probabilities."""
+        scores = scores + self._start
         shifted = np.exp(scores - scores.max(axis=-1, keepdims=True))
         return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True))
 
     def loss(self, scores: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
         """Return the cross-entropy for each record, shape (n, B)."""
+        scores = scores + self._start
         top = scores.max(axis=-1)
         return np.asarray(top + np.log(np.exp(scores - top[..., None]).sum(axis=-1)) - (scores * targets).sum(axis=-1))

@@ -49,7 +49,7 @@ class Additive:
         """What will be released, in words and numbers."""
         return _plan(self.stages, self.budget)
 
-    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> AdditiveRelease:
+    def run(self, rows: Rows, *, noise: NoiseSource) -> AdditiveRelease:
         """Release everything; rows that are not in memory are read anew for every release, in constant memory."""
         model, expected = run_additive(rows, self.stages, noise=noise, impute=self.impute, directions=self.directions)
         return AdditiveRelease(model, expected)

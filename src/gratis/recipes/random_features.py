@@ -1,4 +1,7 @@
-"""Random features and scattering features: standardise, then full-batch descent on fixed features."""
+"""Random features and scattering features: standardise, then full-batch descent on fixed features.
+
+Classifiers start at the log of released class counts, follow the flow with momentum and end with a calibration.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,13 @@ from gratis.mechanisms.location_scale import (
     plan_standardisation,
     release_location_scale,
 )
-from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.noise import NoiseSource, snap
 from gratis.mechanisms.rows import Rows
 from gratis.models.logistic import SoftmaxModel
 from gratis.models.random_features import Activation, RandomFeatures, SquaredErrorModel, StoredFeatures
 from gratis.models.scattering import ScatteringFeatures
-from gratis.planning.feature_classifier import plan_feature_classifier
+from gratis.planning.class_flow import largest_factor
+from gratis.planning.feature_classifier import feature_flow, longest_flow, plan_feature_classifier
 from gratis.planning.random_features import plan_random_features
 from gratis.recipes.recipe import Array, Reading, zero_rows
 from gratis.records.budget import Budget
@@ -33,8 +37,14 @@ from gratis.records.facts import Facts
 from gratis.records.plans import Plan
 from gratis.records.predictions import Prediction
 from gratis.records.settings import Descent, FeatureSettings
-from gratis.stages.feature_descent import Engine, descend_features, dual_obstacle, feature_descent_event
+from gratis.stages.calibration import calibrate_scores, calibration_event
+from gratis.stages.class_prior import class_counts_event, release_class_prior
+from gratis.stages.constant_feature import CONSTANT, WithConstant
+from gratis.stages.feature_descent import Engine, FeatureDescent, descend_features, dual_obstacle, feature_descent_event
 from gratis.stages.feature_mean import CentredFeatures, release_feature_mean
+from gratis.stages.flow import flow_rate
+from gratis.stages.gram import FeatureMap
+from gratis.stages.primal_features import averaging_weights
 
 __all__ = ["FeatureRelease", "FixedFeatures", "feature_map_of"]
 
@@ -43,16 +53,18 @@ _TARGET_SHARE = 0.35  # of that
 _TWIN_RECORDS = 400
 _MOST_PARAMETERS = 200_000_000  # 1.6 GB, a few times in training
 _STORE_BYTES = 2**32  # features are kept when they fit
+_SCORE_SIZE = 2.0  # of scores that begin to decide: makes the coordinates of a calibration alike
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureRelease:
-    """What was released: maps of the columns and the target, the map of features, θ (p, k), and the engine."""
+    """What was released: maps of columns, target and features, θ (p, k) and intercept (k,), and the engine."""
 
     features: Standardiser
     target: Standardiser
     feature_map: Any
     parameters: NDArray[np.float64]
+    intercept: NDArray[np.float64]
     engine: str
 
 
@@ -72,7 +84,10 @@ def feature_map_of(name: str, n_features: int, seed: int, facts: Facts) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class FixedFeatures:
-    """The recipe for given facts. With all of `descent` given, a regression is Algorithm 1 of S0 as written."""
+    """The recipe for given facts. With all of `descent` given, a regression is Algorithm 1 of S0 as written.
+
+    So is a classifier with a learning rate: plain steps from 0, without class counts, momentum and calibration.
+    """
 
     facts: Facts
     budget: Budget
@@ -82,13 +97,17 @@ class FixedFeatures:
     feature_seed: int = 0
     centre: bool = True
     descent: Descent = field(default_factory=Descent)
-    chosen_from_releases: bool = False
     needs_arrays: bool = True
 
     def __post_init__(self) -> None:
         if self.descent.noise == "paper" and (self.budget.epsilon is None or self.reading.standardise):
             raise GratisError("the paper's noise is for a budget in epsilon and delta that all goes to the descent")
         self.feature_map  # noqa: B018 - refuses sizes that cannot be
+
+    @property
+    def chosen_from_releases(self) -> bool:
+        """Clip norm and flow time of a planned classifier follow from its released class counts."""
+        return self.facts.classes is not None and self.descent.learning_rate is None
 
     @property
     def feature_map(self) -> Any:
@@ -194,18 +213,10 @@ class FixedFeatures:
     def _classification_plan(self, rest: Budget) -> Plan:
         self.descent.refuse("a classifier on fixed features", "noise")
         assert self.facts.classes is not None
-        plan = plan_feature_classifier(
+        return plan_feature_classifier(
             self.facts.rows, self.feature_map.n_features, self.facts.classes, rest, centre=self.centre,
-            steps=self.descent.steps,
+            descent=self.descent,
         )  # fmt: skip
-        settings, descent = self._settings(plan), self.descent
-        settings = replace(settings, engine=descent.engine, average=descent.average)
-        if descent.clip_norm is not None:  # with another clip norm the total move stays
-            rate = _planned_rate(settings) * settings.clip_norm / descent.clip_norm
-            settings = replace(settings, clip_norm=descent.clip_norm, learning_rate=rate)
-        if descent.learning_rate is not None:
-            settings = replace(settings, learning_rate=descent.learning_rate)
-        return replace(plan, settings=settings)
 
     def prepare(self) -> None:
         """Refuse the dual engine where it may not run, before anything is spent."""
@@ -214,19 +225,25 @@ class FixedFeatures:
         plan, outputs = self.plan, self.facts.classes or 1
         settings = self._settings(plan)
         mu = settings.descent_mu or self._regression_mu
-        event = feature_descent_event(
-            self.facts.rows, self.feature_map.n_features, outputs, settings.steps, mu=mu,
-            neighbouring=self.budget.neighbouring,
-        )  # fmt: skip
-        rates = np.broadcast_to(np.asarray(settings.learning_rate, dtype=np.float64), event.steps)
-        features: Any = self.feature_map
+        features, rate, momentum = self.feature_map, settings.learning_rate, 0.0
         if self.facts.classes is not None:
             features = CentredFeatures(features, np.zeros(features.n_features), row_norm=1.0)
-        obstacle = dual_obstacle(features, event, outputs, settings.clip_norm, rates, mu)
+        if self.chosen_from_releases:  # whatever class counts are released
+            features = WithConstant(features)
+            longest = longest_flow(
+                self.facts.rows, mu=mu, neighbouring=self.budget.neighbouring, clip_norm=settings.clip_norm
+            )
+            rate, momentum = flow_rate(longest, settings.steps, longest / settings.steps)
+        event = feature_descent_event(
+            self.facts.rows, features.n_features, outputs, settings.steps, mu=mu,
+            neighbouring=self.budget.neighbouring,
+        )  # fmt: skip
+        rates = np.broadcast_to(np.asarray(rate, dtype=np.float64), event.steps)
+        obstacle = dual_obstacle(features, event, outputs, settings.clip_norm, rates, mu, momentum)
         if obstacle is not None:
             raise GratisError(f"the dual engine cannot run here: {obstacle}")
 
-    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> FeatureRelease:
+    def run(self, rows: Rows, *, noise: NoiseSource) -> FeatureRelease:
         """Release scales, the mean of the features where it is planned, and θ."""
         X, y = rows.arrays()
         scales, _ = self._scales
@@ -240,15 +257,18 @@ class FixedFeatures:
         settings, relation = self._settings(plan), self.budget.neighbouring
         feature_map: Any = self.feature_map
         how: dict[str, Any] = {
-            "steps": settings.steps, "clip_norm": settings.clip_norm, "learning_rate": settings.learning_rate,
-            "neighbouring": relation, "noise": noise, "average": bool(self.descent.average),
+            "steps": settings.steps, "neighbouring": relation, "noise": noise,
             "engine": None if self.descent.engine is None else Engine(self.descent.engine),
+        }  # fmt: skip
+        written: dict[str, Any] = {
+            "clip_norm": settings.clip_norm, "learning_rate": settings.learning_rate,
+            "average": bool(self.descent.average),
         }  # fmt: skip
         if self.facts.classes is None:
             goals = target.transform(y[:, None])[:, 0]
             model: Any = SquaredErrorModel()
-            run = descend_features(feature_map, inputs, goals, model, mu=self._regression_mu, **how)
-            return FeatureRelease(features, target, feature_map, run.parameters, str(run.choice.engine))
+            run = descend_features(feature_map, inputs, goals, model, mu=self._regression_mu, **how, **written)
+            return FeatureRelease(features, target, feature_map, run.parameters, np.zeros(1), str(run.choice.engine))
         # Every record's features are scaled to norm 1: then one clip norm suits all of them.
         unit = CentredFeatures(feature_map, np.zeros(feature_map.n_features), row_norm=1.0)
         stored, inputs = _stored(unit, inputs)
@@ -260,9 +280,56 @@ class FixedFeatures:
             feature_map = CentredFeatures(unit, mean, row_norm=1.0)
             stored = CentredFeatures(stored, mean, row_norm=1.0)
         assert settings.descent_mu is not None
-        model = SoftmaxModel(self.facts.classes)
-        run = descend_features(stored, inputs, y, model, mu=settings.descent_mu, **how)
-        return FeatureRelease(features, target, feature_map, run.parameters, str(run.choice.engine))
+        classes = self.facts.classes
+        if not self.chosen_from_releases:
+            run = descend_features(stored, inputs, y, SoftmaxModel(classes), mu=settings.descent_mu, **how, **written)
+            parameters, intercept = run.parameters, np.zeros(classes)
+        else:
+            run, parameters, intercept = _from_the_prior(stored, inputs, y, classes, self.descent, settings, how)
+        return FeatureRelease(features, target, feature_map, parameters, intercept, str(run.choice.engine))
+
+
+def _from_the_prior(
+    features: FeatureMap,
+    inputs: NDArray[Any],
+    y: Array,
+    classes: int,
+    descent: Descent,
+    settings: FeatureSettings,
+    how: dict[str, Any],
+) -> tuple[FeatureDescent, Array, Array]:
+    """Count the classes, follow the flow from the log of their shares, and calibrate; return θ and the intercept too.
+
+    **Guarantee**: that of three releases in turn, each by the event of its μ in `settings`; clip norm, flow time and
+    momentum of the second are functions of the first, scores of the third of the first two.
+    """
+    noise, relation, n = how["noise"], how["neighbouring"], len(y)
+    assert settings.counts_mu is not None
+    assert settings.calibration_mu is not None
+    assert settings.descent_mu is not None
+    counts = class_counts_event(mu=settings.counts_mu, neighbouring=relation)
+    prior = release_class_prior(Rows.held(inputs, y), classes, counts, noise=noise)
+    flow = feature_flow(n, prior, mu=settings.descent_mu, neighbouring=relation, clip_norm=descent.clip_norm)
+    rate, momentum = flow_rate(flow.time, settings.steps, flow.largest_step)
+    with_constant = WithConstant(features)
+    run = descend_features(
+        with_constant, inputs, y, SoftmaxModel(classes, prior), mu=settings.descent_mu, clip_norm=flow.clip_norm,
+        learning_rate=rate, momentum=momentum, average=descent.average is not False, **how,
+    )  # fmt: skip
+    slopes = run.parameters - run.parameters.mean(axis=1, keepdims=True)
+    scores = np.zeros((n, classes))
+    for columns, values in with_constant.blocks(inputs):
+        scores += values.astype(np.float64) @ slopes[columns]
+    factor, shift = calibrate_scores(
+        Rows.held(scores, y), prior, scale=_SCORE_SIZE, most=largest_factor(n, features.n_features, classes),
+        event=calibration_event(n, classes, mu=settings.calibration_mu, neighbouring=relation), noise=noise,
+    )  # fmt: skip
+    slopes = factor * slopes
+    intercept = np.log(prior) + shift + CONSTANT * slopes[-1]
+    # Back on a public grid, far finer than the noise: what products leave in the last bits tells nothing.
+    weights = averaging_weights(settings.steps, average=descent.average is not False, momentum=momentum)
+    std = flow.clip_norm * rate * run.event.noise_stds.values[0] * float(np.sqrt(np.square(weights).sum()))
+    return run, snap(slopes[:-1], std), snap(intercept, std)
 
 
 def _planned_rate(settings: FeatureSettings) -> float:

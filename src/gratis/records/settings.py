@@ -132,6 +132,8 @@ class FeatureSettings(Record):
     noise_std: float | None = None
     descent_mu: float | None = None
     mean_mu: float | None = None
+    counts_mu: float | None = None
+    calibration_mu: float | None = None
     engine: str | None = None
     average: bool | None = None
     noise: str | None = None

@@ -73,6 +73,7 @@ def choose_engine(
     mu: float,
     n_inputs: int = 0,
     outputs: int = 1,
+    momentum: float = 0.0,
     memory_limit: float = MEMORY_LIMIT,
 ) -> EngineChoice:
     """Choose by operations, n²p + 6n³ + Tn²(160+4k) in the dual and Tnp(80+4k) + features in the primal.
@@ -92,7 +93,7 @@ def choose_engine(
     if p < n:
         return EngineChoice(Engine.PRIMAL, "fewer features than records")
     rates = np.broadcast_to(np.asarray(learning_rate, dtype=np.float64), steps)
-    obstacle = dual_obstacle(features, event, outputs, clip_norm, rates, mu, memory_limit)
+    obstacle = dual_obstacle(features, event, outputs, clip_norm, rates, mu, momentum, memory_limit)
     if obstacle is not None:
         return EngineChoice(Engine.PRIMAL, obstacle)
     passes = 1 if 4 * n * p <= memory_limit else 2 * steps
@@ -109,6 +110,7 @@ def dual_obstacle(
     clip_norm: float,
     rates: Array,
     mu: float,
+    momentum: float = 0.0,
     memory_limit: float = MEMORY_LIMIT,
 ) -> str | None:
     """Return why the dual engine must not run, from public facts; None if it may."""
@@ -123,6 +125,7 @@ def dual_obstacle(
         clip_norm=clip_norm,
         mu=mu,
         kappa=event.neighbouring.sensitivity_factor,
+        gain=1 / (1 - momentum),
     )
     if excess <= DUAL_TOLERANCE:
         return None
@@ -161,12 +164,14 @@ def descend_features(
     neighbouring: Neighbouring,
     noise: NoiseSource,
     average: bool = False,
+    momentum: float = 0.0,
     engine: Engine | None = None,
     memory_limit: float = MEMORY_LIMIT,
 ) -> FeatureDescent:
     """Run Algorithm 1 of S0 on fixed features from θ₀ = 0 and release θ_T (or the mean of the last half).
 
-    θ_t = θ_{t−1} − η_t·[(1/n)Σ clip_C(gᵢ) + C·s·N(0, I)], gᵢ = φᵢ(mean(φᵢᵀθ) − yᵢ)ᵀ.
+    θ_t = θ_{t−1} − η_t·[(1/n)Σ clip_C(gᵢ) + C·s·N(0, I)], gᵢ = φᵢ(mean(φᵢᵀθ) − yᵢ)ᵀ. With momentum β the same noisy
+    gradients are taken, and combined, as Nesterov's method does (`run_primal`): post-processing of the same releases.
 
     **Guarantee**: `mu`-GDP under `neighbouring`, if the features of a row depend on that row and public facts only
     and steps, clip norm and learning rates were fixed from public facts or earlier releases. The primal engine
@@ -178,6 +183,8 @@ def descend_features(
     features : FeatureMap
     X, y : (n, d), (n,) or (n, k)
     learning_rate : float or (T,)
+    momentum : float
+        β in [0, 1), of public facts or earlier releases.
     engine : Engine, optional
         Overrides `choose_engine`, for features that the dual can be proved for.
 
@@ -205,29 +212,32 @@ def descend_features(
     ):
         raise GratisError("learning_rate must be non-negative and finite, one number or one for each step")
     rates = np.broadcast_to(rates, event.steps)
+    if not 0 <= momentum < 1:
+        raise GratisError("momentum must be at least 0 and less than 1")
     if engine is None:
         choice = choose_engine(
             features, event, clip_norm=clip_norm, learning_rate=rates, mu=mu, n_inputs=rows.shape[1],
-            outputs=model.outputs, memory_limit=memory_limit,
+            outputs=model.outputs, momentum=momentum, memory_limit=memory_limit,
         )  # fmt: skip
     else:
         choice = EngineChoice(Engine(engine), "chosen by the caller")
-        obstacle = dual_obstacle(features, event, model.outputs, clip_norm, rates, mu, memory_limit)
+        obstacle = dual_obstacle(features, event, model.outputs, clip_norm, rates, mu, momentum, memory_limit)
         if choice.engine is Engine.DUAL and obstacle is not None:
             raise GratisError(f"the dual engine cannot run here: {obstacle}")
     finite = np.isfinite(rows).all(axis=1)
     rows = np.where(finite[:, None], rows, 0)
     targets = np.where(finite[:, None, None], targets, np.nan)
     noise_std = event.noise_stds.values[0]
-    weights = averaging_weights(event.steps, average=average)
+    weights = averaging_weights(event.steps, average=average, momentum=momentum)
     if choice.engine is Engine.DUAL:
         parameters = run_row_space(
             features, rows, model, targets, clip_norm=clip_norm, rates=rates, noise_std=noise_std, weights=weights,
-            noise=noise,
+            noise=noise, momentum=momentum,
         )  # fmt: skip
     else:
         parameters = run_primal(
             KeptFeatures(features, rows, memory_limit=memory_limit), model, targets, clip_norm=clip_norm,
             rates=rates, weights=weights, add_noise=lambda gradient: noise.release(gradient, noise_std),
+            momentum=momentum,
         )  # fmt: skip
     return FeatureDescent(np.nan_to_num(parameters, nan=0.0, posinf=0.0, neginf=0.0), event, choice)

@@ -88,16 +88,23 @@ def _in_cache(values: Array) -> Iterator[tuple[slice, NDArray[np.float64]]]:
         yield rows, double
 
 
-def averaging_weights(steps: int, *, average: bool) -> NDArray[np.float64]:
-    """Return c_t with (returned θ) = Σ_t c_t·(step t): ones for the last iterate, or those of the last-half mean.
+def averaging_weights(steps: int, *, average: bool, momentum: float = 0.0) -> NDArray[np.float64]:
+    """Return c_t with (returned θ) = Σ_t c_t·(step t): for the last iterate, or for the mean of the last half.
 
-    >>> averaging_weights(4, average=True).tolist()
-    [1.0, 1.0, 1.0, 0.5]
+    With momentum β step t is in the iterate j steps later 1 + β + … + β^j times.
+
+    >>> averaging_weights(4, average=True).tolist(), averaging_weights(3, average=False, momentum=0.5).tolist()
+    ([1.0, 1.0, 1.0, 0.5], [1.75, 1.5, 1.0])
     """
+    since = np.arange(steps - 1, -1, -1)
     if not average:
-        return np.ones(steps)
+        return np.ones(steps) if momentum == 0 else np.asarray((1 - momentum ** (since + 1)) / (1 - momentum))
     kept = (steps + 1) // 2
-    return np.minimum(1.0, np.arange(steps, 0, -1) / kept)
+    if momentum == 0:
+        return np.minimum(1.0, (since + 1) / kept)
+    lived = np.concatenate([np.zeros(steps), np.cumsum((1 - momentum ** (np.arange(steps) + 1)) / (1 - momentum))])
+    # Over the iterates kept: those from step t on that are among the last half.
+    return np.asarray((lived[steps + since] - lived[steps + since - kept]) / kept)
 
 
 def run_primal(
@@ -109,8 +116,11 @@ def run_primal(
     rates: Array,
     weights: Array,
     add_noise: Callable[[Array], Array],
+    momentum: float = 0.0,
 ) -> NDArray[np.float64]:
-    """Return Σ_t c_t·(step t) with step t = −η_t·C·add_noise((1/n)Σ clip₁(gᵢ/C)), gradients taken at θ_{t−1}.
+    """Return Σ_t c_t·(step t) with step t = −η_t·C·add_noise((1/n)Σ clip₁(gᵢ/C)), gradients at θ_{t−1} + βv_{t−1}.
+
+    v_t = βv_{t−1} + (step t) and θ_t = θ_{t−1} + v_t: Nesterov's momentum, or Algorithm 1 for β = 0.
 
     **Guarantee**: each record adds a matrix of norm at most 1/n to what `add_noise` receives, so its ℓ2 sensitivity
     is κ/n times `rounding_inflation(n, p + k, sensitivity=κ)`. `kept` holds private rows: nothing but the noisy
@@ -118,12 +128,12 @@ def run_primal(
     """
     n, p = kept.shape
     norms, clips = kept.norms()[:, None], np.array([clip_norm])
-    parameters = np.zeros((p, model.outputs))
-    combined = np.zeros_like(parameters)
+    parameters, velocity, combined = (np.zeros((p, model.outputs)) for _ in range(3))
     for t in range(len(rates)):
-        scores = kept.products(parameters)[:, None, :]
+        scores = kept.products(parameters + momentum * velocity)[:, None, :]
         factors = clipped_factors(model, scores, targets, norms, clips)[:, 0] / clip_norm
         step = -rates[t] * clip_norm * add_noise(kept.transposed_products(factors) / n)
-        parameters += step
+        velocity = momentum * velocity + step
+        parameters += velocity
         combined += weights[t] * step
     return combined

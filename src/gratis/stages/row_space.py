@@ -41,11 +41,13 @@ def row_space_excess(
     clip_norm: float,
     mu: float,
     kappa: float,
+    gain: float = 1.0,
 ) -> float:
     """Return by which share of μ rounding may enlarge the loss of privacy, whatever the records are.
 
     **Guarantee**: an upper bound from public facts alone (docs/proofs/dual-engine.md, "Every error, bounded before
-    the data is seen"); ∞ where nothing is proved, as for features whose Gram matrix is not exact.
+    the data is seen"); ∞ where nothing is proved, as for features whose Gram matrix is not exact. `gain` bounds how
+    often a step is in an iterate: 1/(1 − β) with momentum β.
     """
     n, k = n_records, outputs
     own = OWN_COORDINATE * features.typical_square_norm
@@ -64,10 +66,10 @@ def row_space_excess(
         return math.inf
     covariance = 1.15 * likelihood * (2.51 + 2.54 * math.exp(mu * mu / 8)) / mu
     # 2. Scores and own coordinates deviate: what all other records' clipped gradients move by.
-    path, spread = float(rates.sum()) * clip_norm, math.sqrt(n * k) + math.sqrt(2 * _TAIL)
-    noise = clip_norm * noise_std * math.sqrt(float(np.square(rates).sum())) * spread
+    path, spread = gain * float(rates.sum()) * clip_norm, math.sqrt(n * k) + math.sqrt(2 * _TAIL)
+    noise = gain * clip_norm * noise_std * math.sqrt(float(np.square(rates).sum())) * spread
     moved = backward * math.sqrt(n * ratio)
-    scores = moved * (path / math.sqrt(n) + noise) + (2 * backward + 2 * len(rates) * _UNIT) * (path + 2 * noise)
+    scores = moved * (path / math.sqrt(n) + noise) + (2 * backward + 8 * len(rates) * _UNIT) * (path + 2 * noise)
     spill = 4 * n * (moved + square * scores / clip_norm) / kappa
     # 3. Rounding of the last products, as a shift in units of the noise given the path; and of the sums over records.
     long, root = math.sqrt(features.n_features * k) + math.sqrt(2 * _TAIL), math.sqrt(n * ratio)
@@ -88,11 +90,12 @@ def run_row_space(
     noise_std: float,
     weights: Array,
     noise: NoiseSource,
+    momentum: float = 0.0,
 ) -> NDArray[np.float64]:
-    """Return a draw from the law of Algorithm 1 on features (φᵢ, √τ·eᵢ), without the coordinates that are dropped.
+    """Return a draw from the law of `run_primal` on features (φᵢ, √τ·eᵢ), without the coordinates that are dropped.
 
-    **Guarantee**: as Algorithm 1 with noise `noise_std`·η·C a step, up to the share of μ that `row_space_excess`
-    bounds. No branch, shape or order depends on the rows: the factor exists for every Gram matrix.
+    **Guarantee**: as Algorithm 1, with momentum or without, with noise `noise_std`·η·C a step, up to the share of μ
+    that `row_space_excess` bounds. No branch, shape or order depends on the rows: every Gram matrix has the factor.
     """
     n, k, p = len(X), model.outputs, features.n_features
     own = OWN_COORDINATE * features.typical_square_norm
@@ -103,11 +106,13 @@ def run_row_space(
     R = cholesky(gram, lower=False, check_finite=False)
     own_error = _residual(R, gram, features.largest_square_norm + own)
     stds, clips = rates * (clip_norm * noise_std), np.array([clip_norm])
-    v, used, drawn = np.zeros((n, k)), np.zeros((n, k)), np.zeros((n, k))
+    v, velocity, used, drawn = (np.zeros((n, k)) for _ in range(4))
     for t in range(len(rates)):
-        factors = clipped_factors(model, (R.T @ v)[:, None, :], targets, norms, clips)[:, 0] * (rates[t] / n)
+        ahead = v + momentum * velocity
+        factors = clipped_factors(model, (R.T @ ahead)[:, None, :], targets, norms, clips)[:, 0] * (rates[t] / n)
         g = noise.normal(float(stds[t]), (n, k))
-        v += g - R @ factors
+        velocity = momentum * velocity + (g - R @ factors)
+        v += velocity
         used += weights[t] * factors
         drawn += weights[t] * g
     # Noise of the whole space with the row space's part replaced by what the path has drawn.

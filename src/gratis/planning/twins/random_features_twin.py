@@ -15,6 +15,8 @@ from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
 from gratis.records.events import FullBatchDescent, GaussianRelease
 from gratis.records.neighbouring import Neighbouring
+from gratis.stages.calibration import calibration_event
+from gratis.stages.class_prior import class_counts_event
 from gratis.stages.dual import simulate_dual
 from gratis.stages.feature_descent import EngineChoice, choose_engine, feature_descent_event
 from gratis.stages.feature_mean import feature_mean_event
@@ -26,6 +28,8 @@ __all__ = [
     "feature_second_moment",
     "gaussian_gram",
     "parse_activation",
+    "planned_calibration",
+    "planned_counts",
     "planned_descent",
     "planned_engine",
     "planned_mean",
@@ -210,6 +214,16 @@ def planned_mean(
 ) -> GaussianRelease:
     """Return the event that a private mean of the features will cause."""
     return feature_mean_event(n_records, n_features, bound, mu=mu, neighbouring=neighbouring)
+
+
+def planned_counts(*, mu: float, neighbouring: Neighbouring) -> GaussianRelease:
+    """Return the event that counting the classes will cause."""
+    return class_counts_event(mu=mu, neighbouring=neighbouring)
+
+
+def planned_calibration(n_records: int, n_classes: int, *, mu: float, neighbouring: Neighbouring) -> FullBatchDescent:
+    """Return the event that calibrating the scores will cause."""
+    return calibration_event(n_records, n_classes, mu=mu, neighbouring=neighbouring)
 
 
 def planned_engine(
