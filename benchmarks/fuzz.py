@@ -151,7 +151,7 @@ def parameters(rng: Rng, cls: type) -> dict[str, Any]:
     }  # fmt: skip
     chosen |= {name: pick(rng, values) for name, values in usual.items() if name in names}
     while rng.random() < 0.3:
-        name = pick(rng, [n for n in names if n not in ("progress", "ledger")])
+        name = pick(rng, [n for n in names if n not in ("verbose", "ledger")])
         chosen[name] = absurd(rng)
     return chosen
 

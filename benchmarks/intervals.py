@@ -23,15 +23,22 @@ from gratis import DPLinearRegression
 
 Array = NDArray[np.float64]
 DELTA, TEST = 1e-6, 2000
-# Kind, rows, columns, ε, relation.
+KINDS = ("normal", "mixed", "correlated", "heteroscedastic", "heavy", "skewed")
+LAWS = {"mixed": "mixed columns, log-normal errors", "heavy": "normal columns, student errors"}
+LAWS |= {"skewed": "normal columns, log-normal errors"}
+# Kind, rows, columns, ε, relation; the cheapest and the most telling first.
 CELLS = (
-    "normal 2000 3 1 replace-one",
-    "mixed 5000 10 1 replace-one",
-    "heteroscedastic 2000 3 1 zero-out",
-    "normal 5000 10 1 replace-one",
-    "correlated 5000 10 4 replace-one",
-    "heavy 2000 3 4 replace-one",
-    "normal 5000 40 1 replace-one",
+    *(f"{kind} {size} 1 replace-one" for size in ("1000 3", "5000 10") for kind in KINDS),
+    *(f"{kind} {size} 1 zero-out" for size in ("1000 3", "5000 10") for kind in KINDS),
+    *(f"{kind} 20000 10 {epsilon} replace-one" for epsilon in ("1", "4", ".5") for kind in KINDS),
+    *(f"{kind} {size} replace-one" for size in ("100000 10 4", "100000 10 1", "20000 40 4") for kind in KINDS[:2]),
+    *(
+        f"{kind} {size} {epsilon} replace-one"
+        for size in ("1000 3", "5000 10")
+        for epsilon in ("4", ".5")
+        for kind in KINDS
+    ),
+    *(f"{kind} {size} replace-one" for size in ("100000 3 4", "100000 40 4", "100000 40 1") for kind in KINDS[:2]),
 )
 
 
@@ -51,6 +58,8 @@ def draw(kind: str, n: int, d: int, rng: np.random.Generator) -> tuple[Array, Ar
         errors *= (0.3 + np.abs(X[:, 0])) / np.sqrt(0.09 + 0.6 * np.sqrt(2 / np.pi) + 1)
     if kind == "heavy":
         errors = rng.standard_t(3, n) / np.sqrt(3.0)
+    if kind == "skewed":
+        errors = (np.exp(0.8 * errors) - np.exp(0.32)) / np.sqrt((np.exp(0.64) - 1) * np.exp(0.64))
     slopes = np.random.default_rng(77 + d).standard_normal(d)
     slopes *= 5 / np.linalg.norm(slopes) / sizes
     units = np.ones(d)
@@ -79,11 +88,15 @@ def replicate(cell: str, seed: int, *, plain: bool) -> dict[str, Any]:
     asked = {"neighbouring": relation, "noise_seed": seed, "insecure_reproducible": True}
     model = DPLinearRegression(float(epsilon), DELTA, inference=True, **asked).fit(X, y)  # type: ignore[arg-type]
     found: dict[str, Any] = {"withheld": model.inference_.withheld is not None, "r2": model.score(fresh, answers)}
-    found["predicted"] = model.plan_.prediction.details.get("interval_width_over_ols")
+    details = model.plan_.prediction.details
+    family = details.get("interval_width_family", {})
+    found["predicted"] = family.get(LAWS.get(kind, "")) or details.get("interval_width_over_ols")
     if not found["withheld"]:
         found["z"] = ((model.params - truth) / model.bse).tolist()
         found["width"] = (model.bse / least_squares_errors(X, y)).tolist()
         found["share"] = model.inference_.privacy_share.tolist()
+        _, low, high = model.predict(fresh, interval="observation").T
+        found["observed"] = float(((answers > low) & (answers < high)).mean())
     if plain:
         other = DPLinearRegression(float(epsilon), DELTA, **asked)  # type: ignore[arg-type]
         found["plain"] = other.fit(X, y).score(fresh, answers)
@@ -103,8 +116,9 @@ def row(cell: str, found: list[dict[str, Any]]) -> str:
             f"{covered[:, 1:].mean():.3f} | {covered[:, 1:].mean(axis=0).min():.3f} | {covered[:, 0].mean():.3f}"
         )
         said.append(f"{np.median(widths):.2f} | {given[0]['predicted']:.2f} | {share:.2f}")
+        said.append(f"{np.mean([one['observed'] for one in given]):.3f}")
     else:
-        said.append("– | – | – | – | – | –")
+        said.append(" | ".join(["–"] * 7))
     return "| " + " | ".join([*said, f"{np.mean(gained):+.4f}"]) + " |"
 
 
@@ -112,17 +126,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", default=",".join(CELLS), help="kind rows columns epsilon relation, …")
     parser.add_argument("--replicates", type=int, default=200)
-    parser.add_argument("--plain", type=int, default=25, help="replicates with the plain fit beside")
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--plain", type=int, default=12, help="replicates with the plain fit beside")
+    parser.add_argument("--output", type=Path, help="partial results; those that are there are not made again")
+    parser.add_argument("--table", action="store_true", help="print the table of what is there, and stop")
     arguments = parser.parse_args()
     results: dict[str, list[dict[str, Any]]] = {}
+    if arguments.output and arguments.output.exists():
+        results = json.loads(arguments.output.read_text())
+    if arguments.table:
+        print("\n".join(row(cell, found) for cell, found in results.items()))
+        return
     for cell in arguments.cells.split(","):
-        results[cell], started = [], time.process_time()
-        for seed in range(arguments.replicates):
-            results[cell].append(replicate(cell, seed, plain=seed < arguments.plain))
-            if arguments.output and seed % 10 == 9:
+        found, started = results.setdefault(cell, []), time.process_time()
+        todo = range(len(found), arguments.replicates)
+        for seed in todo:
+            found.append(replicate(cell, seed, plain=seed < arguments.plain))
+            if arguments.output and (seed % 10 == 9 or seed == todo[-1]):
                 arguments.output.write_text(json.dumps(results))
-        print(row(cell, results[cell]), f"{(time.process_time() - started) / arguments.replicates:.2f} s", flush=True)
+        if todo:
+            print(row(cell, found), f"{(time.process_time() - started) / len(todo):.2f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -304,7 +304,7 @@ def test_scattering_is_trained_and_reported_without_a_prediction(
     page = (tmp_path / "again.html").read_text()
     assert page == (out / "report.html").read_text()
     assert sentence in page
-    assert "accuracy, held-out rows" in page
+    assert "accuracy on held-out rows" in page
     assert "expected on fresh rows" not in page
     assert run(["predict", str(out / "model.gratis"), str(folder / IMAGES[0])]) == 0
 

@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "ledger": {"records", "accounting"},
     "audits": TRAINS | {"recipes", "estimators"},
     "report": {"records"},
+    "studio": BASE | {"accounting", "planning", "rows", "ledger", "estimators"},
 }
 THEORY = ("planning/one_pass", "planning/bounds")
 
@@ -104,6 +105,16 @@ def test_nothing_that_trains_reaches_its_auditor() -> None:
 
 def test_report_sees_results_only() -> None:
     assert reachable("report") <= {"records", "report"}
+
+
+def test_the_studio_is_reached_by_its_command_alone() -> None:
+    """Nothing that computes knows of the page; and the page starts a fit as a command, so it names no private step."""
+    users = {
+        str(path.relative_to(SOURCE))
+        for path in SOURCE.rglob("*.py")
+        if path.parent.name != "studio" and "studio" in rooms_reached(path.read_text(encoding="utf-8")) - {"cli"}
+    }
+    assert users == {"cli/studio.py"}
 
 
 def test_the_reader_of_imports_would_notice() -> None:

@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 import pytest
+from sklearn.base import BaseEstimator
 
 import gratis
 from gratis.estimators.private_fit import PrivateFit
@@ -15,7 +16,7 @@ from gratis.estimators.private_fit import PrivateFit
 ESTIMATORS = [
     found
     for found in (getattr(gratis, name) for name in gratis.__all__)
-    if inspect.isclass(found) and issubclass(found, PrivateFit)
+    if inspect.isclass(found) and issubclass(found, BaseEstimator)
 ] + [PrivateFit]
 # Names, type, defaults; then at least one indented line of meaning.
 ENTRY = re.compile(r"^(\w+(?:, \w+)*) : (\S.*), default (.+)\n    +\S", re.MULTILINE)

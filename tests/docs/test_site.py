@@ -100,3 +100,32 @@ def test_python_that_is_shown_compiles() -> None:
     assert len(found) > 15
     for page, text in found:
         compile(text, str(page), "exec")
+
+
+def test_the_page_of_commands_is_that_of_the_program() -> None:
+    """`python docs/cli_reference.py` writes it."""
+    import importlib.util
+
+    found = importlib.util.spec_from_file_location("cli_reference", DOCS / "cli_reference.py")
+    assert found is not None
+    assert found.loader is not None
+    made = importlib.util.module_from_spec(found)
+    found.loader.exec_module(made)
+    text = made.page()
+    assert made.PAGE.read_text(encoding="utf-8") == text
+    assert text.count("\n## ") > 25
+    assert "`--hold-out`" in text
+
+
+def test_the_first_commands_of_the_first_page_work_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the quick start leaves behind is what the second command reads."""
+    from gratis.cli.example_table import write_people
+
+    shown = next(words for words in commands(DOCS / "index.md") if words[0] == "fit")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gratis-quickstart").mkdir()
+    write_people(tmp_path / "gratis-quickstart" / "people.csv")
+    assert run([*shown, "--dry-run"]) == 0
+    assert "4 columns after encoding; regression of 'income'" in capsys.readouterr().err

@@ -10,6 +10,7 @@ import pytest
 from gratis import Descent, DPLinearRegression, load_model, save_model
 from gratis.audits.hostile import HostileTables
 from gratis.audits.trainings import audit_tables, estimator_training, replay_audit
+from gratis.estimators.coefficient_table import coefficient_table
 from gratis.records.errors import GratisError
 from gratis.records.neighbouring import Neighbouring
 from gratis.stages import one_step
@@ -44,8 +45,87 @@ def test_tables():
     assert "[0.05" in MODEL.summary(0.9)
     assert MODEL.summary(output="markdown").splitlines()[1].startswith("| --- | ---:")
     assert MODEL.summary(output="latex").startswith(r"\begin{tabular}{lrrrrrrr}")
+    assert MODEL.inference_._repr_html_() == MODEL.summary(output="html")
+    assert '<th scope="row">x2</th>' in MODEL.summary(output="html")
     with pytest.raises(GratisError, match="output"):
-        MODEL.summary(output="html")
+        MODEL.summary(output="pdf")
+
+
+def test_the_table_for_reports():
+    found = coefficient_table(MODEL)
+    assert [line[0] for line in found.lines] == ["const", "x1", "x2"]
+    assert found.headings[-1] == "privacy's share"
+    assert float(found.lines[1][1]) == pytest.approx(MODEL.params[1], rel=1e-3)
+    few = coefficient_table(DPLinearRegression(4.0, 1e-6, inference=True, **SEEDED).fit(X[:50], Y[:50]))
+    assert "withheld" in few.withheld
+    assert few.spelt("html").startswith("<p>Intervals are withheld")
+    assert coefficient_table(object()) is None
+
+
+def test_contrasts_and_joint_tests_are_those_of_the_covariance():
+    R = np.array([[0.0, 1.0, -1.0]])
+    found = MODEL.t_test(R)
+    assert found.effect[0] == pytest.approx(MODEL.params[1] - MODEL.params[2])
+    assert found.sd[0] ** 2 == pytest.approx((R @ MODEL.cov_params() @ R.T)[0, 0])
+    assert MODEL.t_test({"x1": 1, "x2": -1}).zvalue == pytest.approx(found.zvalue)
+    assert MODEL.t_test("x2").pvalue == pytest.approx(MODEL.pvalues[2])
+    assert MODEL.t_test(["x1", "x2"], [1.0, 0.0]).effect.shape == (2,)
+    assert "c0" in str(found)
+    one = MODEL.wald_test("x2")
+    assert (one.df, one.statistic) == (1, pytest.approx(MODEL.inference_.zvalues[2] ** 2))
+    assert one.pvalue == pytest.approx(MODEL.pvalues[2])
+    every = MODEL.wald_test()
+    assert (every.df, every.pvalue < 1e-6) == (2, True)
+    gap = MODEL.params[1:] - [1.0, 0.0]
+    assert MODEL.wald_test(["x1", "x2"], [1.0, 0.0]).statistic == pytest.approx(
+        gap @ np.linalg.inv(MODEL.cov_params()[1:, 1:]) @ gap
+    )
+    for wrong in ([[1.0, 0.0]], "age", [[0.0, 1.0, np.nan]]):
+        with pytest.raises(GratisError):
+            MODEL.t_test(wrong)
+    with pytest.raises(GratisError, match="follow from each other"):
+        MODEL.wald_test([[0, 1, 0], [0, 2, 0]])
+
+
+def test_intervals_of_predictions_cover():
+    rng = np.random.default_rng(5)
+    fresh = rng.standard_normal((2000, 2)) * [3.0, 1.0]
+    truth = fresh @ [1.0, 0.0] + 5
+    middle, low, high = MODEL.predict(fresh, interval="mean").T
+    assert (low + high) / 2 == pytest.approx(middle)
+    Z = np.column_stack([np.ones(2000), fresh])
+    assert (high - middle) / 1.959964 == pytest.approx(np.sqrt(np.einsum("ij,jk,ik->i", Z, MODEL.cov_params(), Z)))
+    _, below, above = MODEL.predict(fresh, interval="observation", level=0.9).T
+    answers = truth + rng.standard_normal(2000)
+    assert 0.85 < ((answers > below) & (answers < above)).mean() < 0.95
+    with pytest.raises(GratisError, match="interval"):
+        MODEL.predict(fresh, interval="both")
+    with pytest.raises(AttributeError, match="inference=True"):
+        DPLinearRegression(**SEEDED).fit(X[:50], Y[:50]).predict(X, interval="mean")
+
+
+def test_odds_are_not_of_a_linear_regression():
+    with pytest.raises(GratisError, match="logistic"):
+        MODEL.inference_.odds_ratios()
+
+
+def test_winsorised_columns_are_another_estimand(tmp_path):
+    """A curve over a skewed column: far rows rule least squares, and winsorised ones do not."""
+    rng = np.random.default_rng(1)
+    A = np.exp(rng.standard_normal((20_000, 1)))
+    b = np.log(A[:, 0]) + rng.standard_normal(20_000)
+    model = DPLinearRegression(4.0, 1e-6, inference="winsorised", **SEEDED).fit(A, b)
+    features = model.fit_.features
+    kept = features.inverse(features.transform(A))
+    slope = np.cov(kept[:, 0], b)[0, 1] / np.var(kept[:, 0])
+    assert abs(model.params[1] - slope) < 2 * model.bse[1]
+    raw = np.cov(A[:, 0], b)[0, 1] / np.var(A[:, 0])
+    assert abs(model.params[1] - raw) > 10 * model.bse[1]
+    save_model(tmp_path / "m.gratis", model)
+    loaded = load_model(tmp_path / "m.gratis").estimator
+    assert (loaded.predict(A[:9], interval="mean") == model.predict(A[:9], interval="mean")).all()
+    with pytest.raises(GratisError, match="inference must be"):
+        DPLinearRegression(inference="plain").fit(A, b)
 
 
 def test_names_of_columns_are_kept(tmp_path):
@@ -56,6 +136,10 @@ def test_names_of_columns_are_kept(tmp_path):
     loaded = load_model(tmp_path / "m.gratis").estimator
     assert loaded.summary() == model.summary()
     assert "age" in loaded.summary()
+    assert list(loaded.params.index) == ["const", "age", "a|b_c"]
+    assert loaded.conf_int().loc["age", "low"] == pytest.approx(model.params["age"] - 1.959964 * model.bse["age"])
+    assert list(model.cov_params().columns) == list(model.inference_.summary_frame().index)
+    assert model.pvalues["age"] == model.inference_.summary_frame().loc["age", "p"]
     assert r"a\|b_c" in model.summary(output="markdown")
     assert r"b\_c" in model.summary(output="latex")
 

@@ -151,3 +151,37 @@ def test_heavy_tails_get_narrow_windows():
 def test_all_zero_columns_are_taken_for_indicators():
     found = half_range(noisy(np.eye(OCTAVES)[[0]] * 400, 20.0, 7), 20.0, 400, tail=0.01)
     assert 0.5 <= found[0] <= 8
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5])
+def test_a_target_that_is_mostly_one_value_is_not_taken_for_it(share):
+    """At N = nμ/κ = 45 the share of the target: the scale had been a billionth in half of these releases."""
+    rng = np.random.default_rng(4)
+    y = (rng.random((600, 1)) < share).astype(float)
+    found = [released(y, 0.15, seed, tail=0.002, headroom=2.0) for seed in range(40)]
+    lost = [not 0.25 < one.scale[0] / y.std() < 4 or one.window[0] < y.std() for one in found]
+    assert np.mean(lost) <= 0.1
+
+
+def test_a_spike_beside_the_centre_is_one():
+    """Half of the values lie at −1.1, which no bin of positions has in its middle: the rest counts all the same."""
+    lost = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        y = np.where(rng.random(400) < 0.5, -1.1, rng.normal(1.0, 1.2, 400))[:, None]
+        found = released(y, 0.15, seed, tail=0.002, headroom=2.0)
+        lost += not 0.25 < found.scale[0] / y.std() < 4
+    assert lost <= 4
+
+
+def test_a_heavy_tail_is_not_a_level():
+    """Single far values in empty surroundings: with little noise each stands apart, but none holds most of the tail."""
+    size = 24
+    counts = np.zeros((1, size))
+    counts[0, 8:13] = 2000.0
+    counts[0, [15, 18, 21]] = [30.0, 25.0, 20.0]
+    upper = np.exp2((np.arange(size) - (size - 3)) / 2.0)
+    assert spread(counts, 1.0, 10_075, tail=0.02)[0][0] < upper[15]
+    counts[0, [15, 18]] = 0.0
+    counts[0, 21] = 150.0  # the same, and all of it at one place
+    assert spread(counts, 1.0, 10_150, tail=0.02)[0][0] >= upper[21]

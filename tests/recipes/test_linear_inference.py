@@ -56,7 +56,7 @@ def test_the_event_is_a_function_of_public_facts_and_is_what_runs():
     )  # fmt: skip
     width = planned.prediction.details["interval_width_over_ols"]
     assert 1.5 < width < 5
-    assert f"{width:.2g} times as wide" in planned.explain()
+    assert f"{width:.3g} times as wide" in planned.explain()
 
 
 @pytest.mark.parametrize("relation", list(Neighbouring))

@@ -227,6 +227,12 @@ def test_columns_that_hold_neither_numbers_nor_text_are_named() -> None:
         TableSchema.of(table)
 
 
+def test_identifiers_are_not_searched_for_levels() -> None:
+    table = FrameTable(pa.table({"town": ["x"], "idNum": ["y"], "e-mail": ["z"]}))
+    with pytest.raises(GratisError, match="add --private-levels town --ignore 'idNum,e-mail'"):
+        TableSchema.of(table)
+
+
 def test_frames_of_mixed_cells_quote_none() -> None:
     with pytest.raises(GratisError, match="several types") as refused:
         FrameTable(pd.DataFrame({"a": [1, "SECRET", 2.5]}))

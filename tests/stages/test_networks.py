@@ -349,17 +349,6 @@ def test_bad_records_do_not_stop_training() -> None:
     assert np.isfinite(flat(module)).all()
 
 
-def test_progress_shows_step_and_budget_only(capsys: pytest.CaptureFixture[str]) -> None:
-    train_full_batch(
-        build_mlp([8, 3]), X, Y, event=event_of(2), clip_norm=1.0, learning_rates=0.1, noise=NoiseSource.insecure(0),
-        progress=True,
-    )  # fmt: skip
-    shown = capsys.readouterr().out
-    assert "2/2" in shown
-    assert "budget 100 %" in shown
-    assert "loss" not in shown
-
-
 def test_initial_weights_come_from_the_public_seed_alone() -> None:
     torch.manual_seed(1)
     state = torch.get_rng_state()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,17 +12,19 @@ from gratis.mechanisms.location_scale import Standardiser
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
 from gratis.mechanisms.second_moments import Preconditioner
-from gratis.planning.interval_width import predicted_width
+from gratis.planning.interval_width import predict_width
 from gratis.records.neighbouring import Neighbouring
 from gratis.stages.one_step import (
+    EDGES,
     BoundedRows,
     OneStepPlan,
+    ResidualSizes,
     plan_one_step,
     release_mean_residual,
     release_residual_sizes,
     release_step,
 )
-from gratis.stages.sandwich import Clips, combined, solve_step
+from gratis.stages.sandwich import Clips, choose_clips, combined, solve_step
 
 N, D = 30, 3
 THETA = np.array([0.3, -0.2, 0.1])
@@ -87,6 +90,19 @@ def released(rows, plan: OneStepPlan, radius=1.5, read=None):
     return spy.values
 
 
+@pytest.mark.parametrize("relation", list(Neighbouring))
+def test_winsorised_columns_are_bounded_too(relation):
+    narrow = Standardiser(np.zeros(D - 1), np.ones(D - 1), np.full(D - 1, 2.0))
+    read = BoundedRows(narrow, Standardiser.identity(1), BASIS, 1.5, winsorised=True)
+    plan = planned(relation)
+    null = released(table(np.full(D - 1, np.nan), np.nan), plan, read=read)
+    for record in HOSTILE:
+        values = released(table(*record), plan, read=read)
+        assert all(np.isfinite(value).all() for value in values)
+        for event, value, other in zip(plan.events, values, null, strict=True):
+            assert np.linalg.norm(value - other) <= event.sensitivity
+
+
 @pytest.mark.parametrize("residuals", [0.5, 50.0], ids=["clipped mean", "octaves"])
 @pytest.mark.parametrize("relation", list(Neighbouring))
 def test_no_hostile_record_moves_a_release_by_more_than_its_sensitivity(relation, residuals):
@@ -147,7 +163,6 @@ def test_without_noise_and_bounds_it_is_least_squares_with_its_robust_covariance
 
 def test_what_noise_hides_is_not_trusted_and_a_far_step_moves_no_prediction():
     plan = planned(Neighbouring.REPLACE_ONE)
-    assert plan.radius == 1.0
     rng = np.random.default_rng(0)
     X = rng.standard_normal((N, 2))
     identity = Preconditioner(np.eye(D), np.ones(D))
@@ -166,9 +181,39 @@ def test_predicted_width_falls_with_rows_to_what_clips_and_weights_cost():
             n, 4, residuals=0.14 * mu, jacobian=0.41 * mu, gradient=0.6 * mu, squares=0.17 * mu, level=0.22 * mu,
             neighbouring=Neighbouring.REPLACE_ONE,
         )  # fmt: skip
-        return predicted_width(plan, 0.01)
+        return predict_width(plan, 0.01)
 
-    widths = [width(n) for n in (1000, 5000, 20_000, 100_000)]
+    found = [width(n) for n in (1000, 5000, 20_000, 100_000)]
+    widths = [one.value for one in found]
     assert (np.diff(widths) < 0).all()
     assert widths[0] > 2
-    assert 1.0 < widths[-1] < 1.3
+    assert 1.0 < widths[-1] < 1.2
+    assert all(one.low <= one.value <= one.high for one in found)
+    # The cheaper noise is, the nearer to plain least squares.
+    assert (np.diff([one.radius for one in found]) >= 0).all()
+
+
+def test_clips_are_wider_where_noise_is_cheap_or_tails_are_long():
+    def clip(n, law):
+        plan = plan_one_step(
+            n, 4, residuals=0.5, jacobian=0.5, gradient=0.5, squares=0.5, level=0.5, neighbouring=Neighbouring.ZERO_OUT
+        )
+        return choose_clips(ResidualSizes(0.5, law), 2.0, plan).residual
+
+    normal = np.diff(np.vectorize(math.erf)(np.append(0.0, EDGES) / 0.5 / math.sqrt(math.pi)))
+    few, many = clip(500, None), clip(10**7, None)
+    assert few == 2.4 * 0.5 < many
+    heavy = 0.97 * normal
+    heavy[np.searchsorted(EDGES, 4.0)] += 0.03
+    assert clip(20_000, heavy) > clip(20_000, normal)
+
+
+def test_sizes_of_normal_residuals_agree_with_the_formulas():
+    normal = np.diff(np.vectorize(math.erf)(np.append(0.0, EDGES) / 0.5 / math.sqrt(math.pi)))
+    counted, known = ResidualSizes(0.5, normal), ResidualSizes(0.5)
+    for at in (1.2, 1.5, 2.5):
+        assert counted.clipped(at)[0] == pytest.approx(known.clipped(at)[0], abs=0.03)
+        assert counted.clipped(at)[1] == pytest.approx(known.clipped(at)[1], rel=0.1)
+    sizes, shares = counted.law()
+    assert np.exp(np.interp(0.95, shares, np.log(sizes))) == pytest.approx(1.96 * 0.5 * 1.2533, rel=0.08)
+    assert shares == pytest.approx(known.law()[1], abs=1e-6)

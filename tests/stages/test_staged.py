@@ -251,4 +251,18 @@ def test_predictions_stay_inside_the_targets_window():
     far = found.scores(np.array([[1e9, 1e9], [-1e9, -1e9]]))[:, 0]
     assert (np.abs(far - found.target.centre) <= found.target.window).all()
     steep = dataclasses.replace(found, parameters=found.parameters * 1e6)
-    assert (np.abs(steep.scores(X)[:, 0] - found.target.centre) <= found.target.window).all()
+    assert (np.abs(steep.scores(X)[:, 0] - found.target.centre) <= found.target.window * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("precondition", [True, False])
+def test_with_a_dozen_records_a_fit_is_the_mean(relation, precondition):
+    """Not even the scales of columns are known there; with three dozen it is what was fitted, in between a part."""
+    kappa = relation.sensitivity_factor
+    kept = [plan_stages(1000, 3, mu=kappa * N / 1000, neighbouring=relation).kept for N in (5, 12, 16, 24, 36, 500)]
+    assert kept == sorted(kept)
+    assert (kept[1], kept[-2], kept[-1]) == (0.0, 1.0, 1.0)
+    X = np.random.default_rng(3).standard_normal((200, 3))
+    plan = plan_stages(*X.shape, mu=kappa * 10 / 200, neighbouring=relation, precondition=precondition)
+    found = fit(X, X[:, 0], plan)
+    assert np.ptp(found.scores(X)) == 0.0

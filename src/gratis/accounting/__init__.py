@@ -6,6 +6,7 @@ from gratis.accounting.calibration import (
     calibrate_noise_std,
     calibrate_subsampled_noise_multiplier,
     remaining_budget,
+    share_of_budget,
     split_mu,
     unit_descent_event,
 )
@@ -21,7 +22,12 @@ from gratis.accounting.composition import (
     group_privacy,
     leaf_mu,
 )
-from gratis.accounting.gdp import gdp_delta_upper_bound, gdp_epsilon_upper_bound, gdp_mu_lower_bound
+from gratis.accounting.gdp import (
+    gdp_delta_upper_bound,
+    gdp_detection_upper_bound,
+    gdp_epsilon_upper_bound,
+    gdp_mu_lower_bound,
+)
 from gratis.accounting.iteration import amplification_by_iteration, least_noise
 from gratis.accounting.kl import gdp_kl, total_variation_upper_bound
 from gratis.accounting.ladder import LadderRow, noise_for_composition, s0_noise_multiplier
@@ -46,6 +52,7 @@ __all__ = [
     "epsilon_upper_bound",
     "failure_probability",
     "gdp_delta_upper_bound",
+    "gdp_detection_upper_bound",
     "gdp_epsilon_upper_bound",
     "gdp_kl",
     "gdp_mu_lower_bound",
@@ -59,6 +66,7 @@ __all__ = [
     "remaining_budget",
     "renyi_epsilon_upper_bound",
     "s0_noise_multiplier",
+    "share_of_budget",
     "split_mu",
     "total_variation_upper_bound",
     "unit_descent_event",

@@ -23,6 +23,7 @@ __all__ = [
     "calibrate_noise_std",
     "calibrate_subsampled_noise_multiplier",
     "remaining_budget",
+    "share_of_budget",
     "split_mu",
     "unit_descent_event",
 ]
@@ -68,6 +69,23 @@ def remaining_budget(budget: Budget, spent: Event) -> Budget:
     while epsilon > 0 and gdp_mu_lower_bound(epsilon=epsilon, delta=delta) > rest:
         epsilon *= 1 - 1e-12
     return replace(budget, epsilon=epsilon, delta=delta)
+
+
+def share_of_budget(budget: Budget, share: float) -> Budget:
+    """Return the budget at the same δ whose μ² is at most that share of the budget's; its ε rounds down.
+
+    >>> part = share_of_budget(Budget(epsilon=1.0, delta=1e-5), 0.25)
+    >>> round(calibrate_mu(part) / calibrate_mu(Budget(epsilon=1.0, delta=1e-5)), 9)
+    0.5
+    """
+    if budget.delta is None or not 0 < share <= 1:
+        raise GratisError("a share between 0 and 1 is taken of budgets in epsilon and delta")
+    # A little less: the sum of the shares is rounded up when it is accounted.
+    most = calibrate_mu(budget) * math.sqrt(share) * (1 - 1e-12)
+    epsilon = gdp_epsilon_upper_bound(mu=most, delta=budget.delta)
+    while epsilon > 0 and gdp_mu_lower_bound(epsilon=epsilon, delta=budget.delta) > most:
+        epsilon *= 1 - 1e-12
+    return replace(budget, epsilon=epsilon)
 
 
 def split_mu(mu: float, shares: list[float]) -> list[float]:

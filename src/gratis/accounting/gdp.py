@@ -8,13 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from scipy.special import erfinv
+from scipy.special import erfinv, ndtr, ndtri
 
 from gratis.numerics.gaussian_tradeoff import log_delta, mills_ratio
 from gratis.numerics.outward import UNIT_ROUNDOFF, round_down, round_up
 from gratis.records.checks import check_delta, check_non_negative
 
-__all__ = ["gdp_delta_upper_bound", "gdp_epsilon_upper_bound", "gdp_mu_lower_bound"]
+__all__ = [
+    "gdp_delta_upper_bound",
+    "gdp_detection_upper_bound",
+    "gdp_epsilon_upper_bound",
+    "gdp_mu_lower_bound",
+]
 
 _TINY = math.nextafter(0.0, 1.0)
 
@@ -38,6 +43,21 @@ def gdp_delta_upper_bound(*, mu: float, epsilon: float) -> float:
     value, error = log_delta(epsilon, mu)
     upper = math.exp(min(value + error + abs(value) * 2 * UNIT_ROUNDOFF, 0.0))
     return min(max(round_up(upper), _TINY), 1.0)
+
+
+def gdp_detection_upper_bound(*, mu: float, false_alarms: float) -> float:
+    """Largest share of members that any test recognises at this share of false alarms, under μ-GDP; rounded up.
+
+    **Guarantee**: the trade-off curve itself, 1 − Φ(Φ⁻¹(1 − α) − μ) = Φ(μ + Φ⁻¹(α)), for every attack, whatever else it
+    knows. The factor 1 + 1e-12 covers the special functions' errors for α ≥ 1e-12: Φ⁻¹(α) is then above −8, and an
+    error of some units in its last place moves Φ by a relative 1e-13 at most.
+
+    >>> f"{gdp_detection_upper_bound(mu=1.0, false_alarms=0.01):.4f}"
+    '0.0924'
+    """
+    mu = check_non_negative("mu", mu, allow_infinite=True)
+    alpha = max(check_delta(false_alarms), 1e-12)
+    return min(float(ndtr(mu + ndtri(alpha))) * (1 + 1e-12), 1.0)
 
 
 def gdp_epsilon_upper_bound(*, mu: float, delta: float) -> float:

@@ -17,6 +17,7 @@ from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
 from gratis.records.events import Event
 from gratis.records.predictions import Estimate
+from gratis.records.progress import tracked
 from gratis.records.record import JsonObject, plain
 
 __all__ = ["MembershipInference", "infer_membership"]
@@ -92,7 +93,8 @@ def infer_membership(
     shadows, targets = check_count("shadows", shadows, minimum=8), check_count("targets", targets, minimum=8)
     proved = epsilon_upper_bound(account(event), delta=delta)
     coins = rng.integers(0, 2, (shadows + targets, n_records)).astype(bool)
-    scores = np.array([np.asarray(score(train(coins[i], i)), dtype=np.float64) for i in progress(range(len(coins)))])
+    runs = tracked(progress(range(len(coins))), "audit", len(coins))
+    scores = np.array([np.asarray(score(train(coins[i], i)), dtype=np.float64) for i in runs])
     if scores.shape != coins.shape:
         raise GratisError(f"score must return one number for each of the {n_records} records")
     calibrated = _calibrated(scores[:shadows], coins[:shadows], scores[shadows:])

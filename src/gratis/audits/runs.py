@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
+from gratis.records.progress import tracked
 
 __all__ = ["Progress", "Trainer", "discriminant", "run_trainings"]
 
@@ -55,7 +56,7 @@ def run_trainings(
         from joblib import Parallel, delayed
 
         finished = Parallel(n_jobs=workers, return_as="generator")(delayed(run)(portion) for portion in portions)
-    results = list(progress(finished))
+    results = list(tracked(progress(finished), "audit", len(portions)))
     if not all(np.isfinite(part).all() for result in results for part in result):
         raise GratisError("a training returned numbers that are not finite: an audit cannot score them")
     outputs = []

@@ -23,6 +23,7 @@ from gratis.records.errors import GratisError
 from gratis.records.events import Event
 from gratis.records.guarantees import GDPGuarantee
 from gratis.records.predictions import Estimate
+from gratis.records.progress import tracked
 from gratis.records.record import JsonObject
 
 __all__ = ["Tracing", "audit_tracing", "tracing_scores"]
@@ -108,7 +109,7 @@ def audit_tracing(
     # Exchanging a record is zeroing one out and putting another in.
     proved = guarantee.mu * 2 / guarantee.neighbouring.sensitivity_factor
     traced, means = np.empty((2, runs)), np.empty((2, runs))
-    for i in progress(range(runs)):
+    for i in tracked(progress(range(runs)), "audit", runs):
         X, y = draw(rng, n_records)
         other_X, other_y = draw(rng, n_records)
         released = train(X, y, i)

@@ -16,6 +16,7 @@ from gratis.mechanisms.noise import NoiseSource
 from gratis.records.budget import Budget
 from gratis.records.checks import check_count
 from gratis.records.neighbouring import Neighbouring
+from gratis.records.progress import counted
 from gratis.records.settings import Descent
 
 __all__ = [
@@ -60,11 +61,12 @@ def held_out_training(estimator: Any, budget: Budget, table: Table, source: Sour
     from gratis.estimators.private_fit import Release
 
     def train(tap: Tap) -> Fitted:
-        event = evaluation_event(len(table.y), budget, regression=not hasattr(estimator, "classes_"))
+        classes = len(estimator.classes_) if hasattr(estimator, "classes_") else None
+        event = evaluation_event(len(table.y), budget, classes=classes)
         release = Release(event, budget, tap(source()))
         with release:
-            estimate = evaluate_privately(estimator, table.X, table.y, release)
-        return Fitted(release.certificate.event, (estimate, release.certificate))
+            estimates = evaluate_privately(estimator, table.X, table.y, release)
+        return Fitted(release.certificate.event, (estimates, release.certificate))
 
     return train
 
@@ -110,22 +112,24 @@ def audit_tables(
     audit, book = ReplayAudit(), book or NoiseBook()
     removable = relation is Neighbouring.ZERO_OUT and tables.invalid
     done = 0
-    while done < pairs:
-        table = tables.draw(rng)
-        first_is_null = removable and rng.random() < 0.5
-        if first_is_null:
-            table = tables.without(table)
-        recording = record(training(table))
-        audit.note(book.check(recording), table.name)
-        for place in range(min(per_recording, pairs - done)):
-            second_is_null = removable and not first_is_null and place == 0
-            near = tables.without(table) if second_is_null else tables.neighbour(table, rng)
-            one_step = first_is_null or second_is_null or relation is Neighbouring.REPLACE_ONE
-            found = compare(
-                recording, replay(training(near), recording), row=table.row, steps_apart=1 if one_step else 2
-            )
-            audit.add(found, f"{table.name} → {near.name.split('; ', 1)[1]} (row {table.row})")
-            done += 1
+    with counted("audit", pairs) as advance:
+        while done < pairs:
+            table = tables.draw(rng)
+            first_is_null = removable and rng.random() < 0.5
+            if first_is_null:
+                table = tables.without(table)
+            recording = record(training(table))
+            audit.note(book.check(recording), table.name)
+            for place in range(min(per_recording, pairs - done)):
+                second_is_null = removable and not first_is_null and place == 0
+                near = tables.without(table) if second_is_null else tables.neighbour(table, rng)
+                one_step = first_is_null or second_is_null or relation is Neighbouring.REPLACE_ONE
+                found = compare(
+                    recording, replay(training(near), recording), row=table.row, steps_apart=1 if one_step else 2
+                )
+                audit.add(found, f"{table.name} → {near.name.split('; ', 1)[1]} (row {table.row})")
+                done += 1
+                advance(1)
     return audit
 
 
@@ -159,9 +163,11 @@ def replay_audit(
     if settings.get("inference"):
         # Below a public number of rows intervals are withheld, and what would pay for them is not run.
         from gratis.recipes.linear_inference import least_rows
+        from gratis.recipes.logistic_inference import least_logistic_rows
 
         columns = min(columns, 2)
-        rows = max(rows, least_rows(columns, estimator._budget()))
+        least = least_rows if labels is None else least_logistic_rows
+        rows = max(rows, least(columns, estimator._budget()))
 
     def training(table: Table, chosen: dict[str, Any] = settings) -> Train:
         return estimator_training(lambda: type(estimator)(**chosen), table)

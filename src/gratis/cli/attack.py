@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from gratis.cli.output import JSON_OPTION, emit
+from gratis.cli.output import JSON_OPTION, emit, showing
 from gratis.records.errors import GratisError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from gratis.audits.runs import Progress
 
 __all__ = ["membership", "one_run", "tracing"]
 
@@ -52,10 +51,11 @@ def membership(
     create, columns, level = _target(target, epsilon, delta, algorithm, preprocessing, neighbouring)
     rng = np.random.default_rng(seed)
     made = canaries(create, n, d or columns or max(1, n // 2), rng)
-    found = infer_membership(
-        made.train, made.score, n, made.event, rng=rng, shadows=shadows, targets=targets, delta=level,
-        confidence=confidence, progress=_progress("membership", quiet=as_json),
-    )  # fmt: skip
+    with showing("membership: training", quiet=as_json):
+        found = infer_membership(
+            made.train, made.score, n, made.event, rng=rng, shadows=shadows, targets=targets, delta=level,
+            confidence=confidence,
+        )  # fmt: skip
     rates = ", ".join(
         f"{rate.value:.3g} at a false positive rate of {at:g}" for at, rate in found.true_positive_rates.items()
     )
@@ -119,10 +119,11 @@ def tracing(
     create, columns, level = _target(target, epsilon, delta, algorithm, preprocessing, neighbouring)
     rng = np.random.default_rng(seed)
     made = law(create, n, d or columns or max(1, n // 2), rng)
-    found = audit_tracing(
-        made.train, made.draw, made.truth, made.event, n_records=n, rng=rng, runs=runs, delta=level,
-        confidence=confidence, progress=_progress("tracing", quiet=as_json),
-    )  # fmt: skip
+    with showing("tracing: training", quiet=as_json):
+        found = audit_tracing(
+            made.train, made.draw, made.truth, made.event, n_records=n, rng=rng, runs=runs, delta=level,
+            confidence=confidence,
+        )  # fmt: skip
     members, fresh = found.members, found.fresh
     _tell(
         f"{_name(target)}, {made.event.neighbouring}: mean of A over members {members.value:.3g} ({members.low:.3g} to "
@@ -154,17 +155,6 @@ def _target(
 
 def _name(target: str) -> str:
     return f"{Path(target).name}: certificate valid; the same options on synthetic rows" if "." in target else target
-
-
-def _progress(what: str, *, quiet: bool) -> Progress:
-    import sys
-
-    if quiet or not sys.stderr.isatty():
-        return iter
-    from rich.console import Console
-    from rich.progress import track
-
-    return lambda runs: track(runs, description=f"{what}: training", console=Console(stderr=True), transient=True)
 
 
 def _tell(text: str, data: Mapping[str, object], *, alarm: bool, as_json: bool) -> None:

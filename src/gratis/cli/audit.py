@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from gratis.cli import attack
-from gratis.cli.output import JSON_OPTION, emit
+from gratis.cli.output import JSON_OPTION, emit, showing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -246,7 +246,8 @@ def replay(
     if target in ESTIMATORS:
         chosen = options | {"epsilon": 2.0 if epsilon is None else epsilon, "delta": 1e-5 if delta is None else delta}
         made = make_estimator(target, chosen)
-        found = audit(made, rows=n, columns=d, classes=classes, pairs=pairs, seed=seed)
+        with showing("replaying hostile pairs", quiet=as_json):
+            found = audit(made, rows=n, columns=d, classes=classes, pairs=pairs, seed=seed)
         emit_replay(target, found, as_json=as_json, alarm=ALARM)
         return
     if not Path(target).is_file():
@@ -255,7 +256,8 @@ def replay(
     if given:
         raise GratisError(f"a model file states its own options: leave out --{given[0].replace('_', '-')}")
     model = verified_model(target)
-    found = audit(model, rows=n, pairs=pairs, seed=seed)
+    with showing("replaying hostile pairs", quiet=as_json):
+        found = audit(model, rows=n, pairs=pairs, seed=seed)
     name = f"{Path(target).name} ({type(model).__name__}): certificate valid; the same options on synthetic rows"
     emit_replay(name, found, as_json=as_json, alarm=ALARM)
 
@@ -274,22 +276,13 @@ def _audit(
     from gratis.audits.worst_case import Neighbours
     from gratis.records.neighbouring import Neighbouring
 
-    def progress(portions: Iterable[T]) -> Iterable[T]:
-        import sys
-
-        if as_json or not sys.stderr.isatty():
-            return portions
-        from rich.console import Console
-        from rich.progress import track
-
-        return track(portions, total=50, description=f"{name}: training", console=Console(stderr=True), transient=True)
-
     worst = isinstance(pair, Neighbours)  # else an exchanged record, whatever the relation is
     direction = pair.direction if isinstance(pair, Neighbours) else None
-    audit = audit_trainer(
-        trainer(pair.other_y), trainer(pair.y), event, runs=runs, direction=direction,
-        exchanged=not worst, delta=delta, confidence=confidence, workers=workers, progress=progress,
-    )  # fmt: skip
+    with showing(f"{name}: training", quiet=as_json):
+        audit = audit_trainer(
+            trainer(pair.other_y), trainer(pair.y), event, runs=runs, direction=direction,
+            exchanged=not worst, delta=delta, confidence=confidence, workers=workers,
+        )  # fmt: skip
     if picture is not None:
         draw_roc(audit, picture)
     once = worst or event.neighbouring is Neighbouring.REPLACE_ONE

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from gratis.cli.output import JSON_OPTION, emit, messages, table
+from gratis.cli.output import JSON_OPTION, emit, showing, table
 from gratis.cli.table_options import DECIMAL_OPTION, ENCODING_OPTION, SEPARATOR_OPTION
 from gratis.records.errors import GratisError
 
@@ -55,7 +55,7 @@ def compare(
         raise GratisError("give a file and its --target, or the sizes --n and --d")
     facts = Facts(rows=n, columns=d, classes=classes)
     rows, data = [], []
-    with messages(quiet=as_json).status("planning every model at every budget"):
+    with showing("planning every model at every budget", quiet=as_json):
         for budget in budgets:
             chosen = choose_model(facts, budget).model
             for name in MODELS[facts.task]:

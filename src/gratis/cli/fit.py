@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gratis.cli.fit_progress import FitProgress
-from gratis.cli.output import JSON_OPTION, emit, messages
+from gratis.cli.output import JSON_OPTION, emit, messages, showing
 from gratis.cli.table_options import DECIMAL_OPTION, ENCODING_OPTION, SEPARATOR_OPTION
 from gratis.records.errors import GratisError
 
@@ -32,6 +32,7 @@ _ALL_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 def fit(
+    call: typer.Context,
     file: Path = typer.Argument(..., help="A table, one row a record: .csv, .tsv, .parquet, .jsonl, .xlsx, …"),
     target: str = typer.Option(..., help="The column to predict."),
     epsilon: float | None = typer.Option(None, help="Budget."),
@@ -54,6 +55,7 @@ def fit(
     algorithm: str | None = typer.Option(None, help="For linear and logistic: full-batch or one-pass."),
     features: str | None = typer.Option(None, help="For random-features: tanh, relu, erf or scattering (images)."),
     n_features: int | None = typer.Option(None, help="For random-features: how many."),
+    inference: bool = typer.Option(False, "--inference", help="For linear and logistic: intervals of coefficients."),
     hold_out: float = typer.Option(0.0, help="Share of the rows kept for a private score, at most 0.5."),
     ledger: Path | None = typer.Option(None, help="Ledger file that is asked first."),
     budget: str | None = typer.Option(None, help="Name of the data set's budget in the ledger."),
@@ -80,6 +82,8 @@ def fit(
     console = messages(quiet=as_json)
     options: dict[str, Any] = {"algorithm": algorithm, "features": features, "n_features": n_features}
     options = {name: value for name, value in options.items() if value is not None}
+    if inference:
+        options["inference"] = True
     planned = None
     if plan_file is not None:
         if options or model != "auto" or (epsilon, delta, neighbouring) != (None, None, "replace-one"):
@@ -93,9 +97,11 @@ def fit(
     with FitProgress(asked, file.name) as run, ExitStack() as stack:
         if algorithm is not None and model not in ("linear", "logistic"):
             raise GratisError("--algorithm belongs to --model linear and logistic")
-        if options.keys() - {"algorithm"} and model != "random-features":
+        if inference and model not in ("linear", "logistic"):
+            raise GratisError("--inference belongs to --model linear and logistic")
+        if options.keys() - {"algorithm", "inference"} and model != "random-features":
             raise GratisError("--features and --n-features belong to --model random-features")
-        with console.status("planning from public facts"):
+        with showing("planning from public facts", quiet=as_json):
             job = plan_table_fit(
                 file, target, asked, model=model, task=task, classes=_listed(classes), schema=schema,
                 ignore=_listed(ignore) or (), hash_buckets=hash_buckets, levels=_levels(levels),
@@ -116,29 +122,31 @@ def fit(
         for sentence in folder.prepare(force=force):
             console.print(sentence, highlight=False, soft_wrap=True)
         client = stack.enter_context(connected(cluster))
-        with console.status("checking that every cell can be read"):
+        with showing("checking that every cell can be read", quiet=as_json):
             job.check(client)
         run.follow(folder, books, budget)
-        with console.status("training"):
+        with showing("training", quiet=as_json):
             done = job.run(
-                ledger=books, dataset=budget, begin=run.begin, save=run.save, keep=folder.keep_levels,
-                progress=not as_json, cluster=client,
-            )  # fmt: skip
+                ledger=books, dataset=budget, begin=run.begin, save=run.save, keep=folder.keep_levels, cluster=client
+            )
         job = done.job
         context, certificate = done.context, done.estimator.certificate_
         if context["changed"]:
             run.notes.append("The file changed while it was read: the release is spent and stands, for what was read.")
         problems = verify_certificate(certificate)
+        run.add("the equivalent command", lambda: context.update(_again(call, job, file)))
+        if books is not None and budget is not None:
+            run.add("what is left in the ledger", lambda: context.update(ledger=books.status(budget).to_json()))
         if report:
-            with console.status("predicting other budgets"):
+            with showing("predicting other budgets", quiet=as_json):
                 run.add("the prediction for other budgets", lambda: context.update(curve=_curve(job)))
         if audit:
-            with console.status("auditing the training"):
+            with showing("auditing the training", quiet=as_json):
                 run.add("the audit", lambda: context.update(audit=_audit(job, done.estimator)))
         # Once more, with what the report shows and with the ledger's answer in the certificate.
         run.add("what the report shows, from the model file", lambda: run.save(done))
         if report:
-            run.add("the report", lambda: _write_report(folder.report, done.estimator, context))
+            run.add("the report", lambda: _write_report(folder, done.estimator, context))
         for sentence in run.notes:
             console.print(sentence, highlight=False, soft_wrap=True)
         emit(
@@ -152,14 +160,21 @@ def fit(
                 "certificate_verifies": not problems,
                 "expected_score": context["expected_score"],
                 "held_out_score": context["held_out_score"],
+                "held_out_scores": context["held_out_scores"],
                 "audit": context.get("audit"),
                 "notes": run.notes,
+                "coefficients": _coefficients(done.estimator, "markdown"),
             },
             as_json=as_json,
-            text=_last_words(folder, certificate, context, problems),
+            text="\n".join([*_coefficients(done.estimator), _last_words(folder, certificate, context, problems)]),
         )
     if problems or (context.get("audit") or {}).get("alarm"):
         raise typer.Exit(3)
+
+
+def _coefficients(estimator: Any, output: str = "text") -> list[str]:
+    """The table of coefficients, where the fit paid for intervals."""
+    return [estimator.summary(output=output)] if hasattr(estimator, "inference_") else []
 
 
 def _listed(text: str | None) -> list[str] | None:
@@ -237,13 +252,22 @@ def _audit(job: TableJob, estimator: PrivateFit) -> JsonObject:
     }
 
 
-def _write_report(path: Path, estimator: PrivateFit, context: dict[str, Any]) -> None:
+def _write_report(folder: ModelFolder, estimator: PrivateFit, context: dict[str, Any]) -> None:
     from gratis.cli.model_report import report_content, write_report
 
-    write_report(report_content(estimator, context), path)
+    write_report(report_content(estimator, context, folder.model), folder.report)
+
+
+def _again(call: typer.Context, job: TableJob, file: Path) -> dict[str, str]:
+    """The equivalent command and Python, without paths of this machine."""
+    from gratis.cli.equivalents import shown_command, shown_python
+
+    return {"command": shown_command(call), "python": shown_python(job, file.name)}
 
 
 def _last_words(folder: ModelFolder, certificate: Certificate, context: dict[str, Any], problems: list[str]) -> str:
+    from gratis.report.scores import MEASURES, held_out, score_lines
+
     guarantee = certificate.guarantee
     if problems:
         return f"the certificate DOES NOT verify: {problems[0]}"
@@ -251,19 +275,15 @@ def _last_words(folder: ModelFolder, certificate: Certificate, context: dict[str
         f"proved: ({guarantee['epsilon']:.4g}, {guarantee['delta']:g})-DP under {certificate.neighbouring}, "
         f"certificate verified: {folder.certificate}"
     ]
-    expected, score = context["expected_score"], context["held_out_score"]
+    expected, scores = context["expected_score"], held_out(context)
     if expected:
-        name = "R²" if expected["quantity"] == "r_squared" else "accuracy"
         lines.append(
-            f"{name} to be expected on fresh rows: {expected['value']:.2f} ({expected['low']:.2f} to "
-            f"{expected['high']:.2f} in 80 % of fits), paid for in the fit"
+            f"{MEASURES[expected['quantity']]} to be expected on fresh rows: {expected['value']:.2f} "
+            f"({expected['low']:.2f} to {expected['high']:.2f} in 80 % of fits), paid for in the fit"
         )
-    if score:
-        name = "R²" if score["quantity"] == "r_squared" else "accuracy"
-        lines.append(
-            f"{name} on {score['samples']} held-out rows, released privately: {score['value']:.3f} "
-            f"({score['low']:.3f} to {score['high']:.3f})"
-        )
+    if scores:
+        lines.append(f"on {scores[0]['samples']} held-out rows, released privately:")
+        lines += [f"  {line}" for line in score_lines(scores)]
     elif context["no_score"]:
         lines.append(f"no score: {context['no_score']}")
     if context.get("audit"):

@@ -2,88 +2,216 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gratis.cli.report_learnt import learnt_parts
+from gratis.records.certificates import Certificate
+from gratis.records.plans import cost_words
 from gratis.report.figures import cost_figure, tradeoff_figure
 from gratis.report.page import ReportContent, render_page
+from gratis.report.privacy_words import privacy_sentences
+from gratis.report.scores import MEASURES, held_out, score_table
 
-__all__ = ["report_content", "tradeoff_curve", "write_report"]
+__all__ = ["privacy_parts", "report_content", "write_report"]
 
-_MEASURES = {"r_squared": "R²", "accuracy": "accuracy"}
+_MOST_LEVELS = 8
 
 
 def write_report(content: ReportContent, path: Path) -> list[Path]:
     """Write the page, and every figure beside it as PNG; return what was written."""
     written = []
-    for index, (_, png) in enumerate(content.figures, start=1):
+    for index, (_, png) in enumerate([*content.figures, *content.cost_figures, *content.learnt], start=1):
         written.append(path.with_name(f"{path.stem}-figure-{index}.png"))
         written[-1].write_bytes(png)
     path.write_text(render_page(content), encoding="utf-8")
     return [path, *written]
 
 
-def tradeoff_curve(mu: float) -> list[tuple[float, float]]:
-    """The ROC that no attacker can beat."""
-    from scipy.special import ndtr, ndtri
+def report_content(estimator: Any, context: dict[str, Any], model: Path | None = None) -> ReportContent:
+    """Collect what the page shows from a fitted estimator and the context that `gratis fit` saved with it.
 
-    alarms = np.linspace(0.0, 1.0, 201)
-    return list(zip(alarms.tolist(), (1 - ndtr(ndtri(1 - alarms) - mu)).tolist(), strict=True))
-
-
-def report_content(estimator: Any, context: dict[str, Any]) -> ReportContent:
-    """Collect what the page shows from a fitted estimator and the context that `gratis fit` saved with it."""
-    certificate = estimator.certificate_
-    # Files of earlier versions hold a prediction from sizes instead of a score that was paid for.
-    expected, score = context.get("expected_score") or context.get("predicted_quality"), context.get("held_out_score")
-    measure = _MEASURES.get((expected or score or {}).get("quantity", ""), "quality")
-    task = context.get("table", {}).get("task", "model")
-    target = context.get("table", {}).get("target", {}).get("name", "the target")
-    numbers = [
-        ("epsilon, proved", f"{certificate.guarantee['epsilon']:.4g}"),
-        ("delta", f"{certificate.budget.delta:g}"),
-        ("neighbouring relation", str(certificate.neighbouring)),
-        *([("Gaussian-DP mu", f"{certificate.mu:.4g}")] if certificate.mu is not None else []),
-    ]
-    if expected:
-        numbers.append((f"{measure}, expected", f"{expected['low']:.2f} to {expected['high']:.2f}"))
-    if score:
-        numbers.append((f"{measure}, held-out rows", f"{score['value']:.3f}"))
-    figures = []
-    if certificate.mu is not None:
-        picture = tradeoff_figure(tradeoff_curve(certificate.mu))
-        figures.append(("No attack, however clever, reaches the shaded region.", picture))
-    if context.get("curve"):
-        points = [(p["epsilon"], p["value"], p["low"], p["high"]) for p in context["curve"]]
-        chosen = next(p for p in points if p[0] == certificate.budget.epsilon)
-        unit = context["curve"][0].get("unit")
-        what = f"predicted loss of {unit} to privacy" if unit else f"predicted {measure}"
-        picture = cost_figure(points, chosen[:2], quantity=what)
-        figures.append(("Predicted before the data was touched, from public sizes and the budget alone.", picture))
+    With the `model` file itself, the record of the release names its hash.
+    """
+    certificate: Certificate = estimator.certificate_
+    table = context.get("table") or {}
+    names = _names(estimator, table)
+    task, target = table.get("task", "model"), table.get("target", {}).get("name", "the target")
+    cost = next((point for point in _curve(context) if point["epsilon"] == certificate.budget.epsilon), None)
     return ReportContent(
         title=f"Private {task} of {target}",
         subtitle=f"{context.get('model', type(estimator).__name__)}, trained on {context.get('rows', '?')} rows and "
         f"{context.get('columns', estimator.n_features_in_)} columns by Gratis",
         certificate=certificate,
-        numbers=numbers,
-        reasons=[*context.get("words", ()), *context.get("reasons", ())],
-        scores=_scores(expected, score, measure, context.get("no_score")),
-        audit=context.get("audit"),
-        figures=figures,
+        numbers=_numbers(certificate, context, cost),
+        scores=_scores(context),
+        **learnt_parts(estimator, names, table),
+        columns=_columns(context),
+        reasons=_reasons(context),
+        cost_figures=_cost_figures(context, cost),
+        command=str(context.get("command") or ""),
+        python=str(context.get("python") or ""),
+        audit={"words": "", **context["audit"]} if context.get("audit") else None,
+        **privacy_parts(certificate, context, model),
     )
 
 
-def _scores(expected: Any, score: Any, measure: str, no_score: str | None) -> list[tuple[str, str, str]]:
-    rows = []
+def privacy_parts(certificate: Certificate, context: dict[str, Any], model: Path | None = None) -> dict[str, Any]:
+    """The privacy officer's part of a page: sentences, the record of the release, the attacker's best curve."""
+    from gratis.accounting.attackers import attacker_bounds
+
+    bounds = attacker_bounds(certificate.guarantee)
+    curve = _tradeoff_curve(certificate)
+    return {
+        "privacy": privacy_sentences(
+            certificate, accuracy=bounds.accuracy, detection=bounds.detection, false_alarms=bounds.false_alarms
+        ),
+        "record": _record(certificate, context, model),
+        "figures": [("No attack, however clever, reaches the shaded region.", tradeoff_figure(curve))],
+    }
+
+
+def _tradeoff_curve(certificate: Certificate) -> list[tuple[float, float]]:
+    """The ROC that no attacker can beat."""
+    from gratis.accounting.attackers import attacker_bounds
+
+    alarms = [0.0, *np.linspace(0.0, 1.0, 101)[1:-1].tolist(), 1.0]
+    inside = [attacker_bounds(certificate.guarantee, false_alarms=a).detection for a in alarms[1:-1]]
+    return list(zip(alarms, [0.0, *inside, 1.0], strict=True))
+
+
+def _record(certificate: Certificate, context: dict[str, Any], model: Path | None) -> list[tuple[str, str]]:
+    entry: Any = certificate.ledger_entry or {}
+    left = context.get("ledger") or {}
+    record = [
+        ("date", str(context.get("date") or "not recorded")),
+        ("file of the rows", str(context.get("file") or "not recorded")),
+        ("model file", _hash(model)),
+        ("released arrays", f"SHA-256 {certificate.released}" if certificate.released else "not recorded"),
+        ("unit of privacy", certificate.unit),
+        ("neighbouring relation", str(certificate.neighbouring)),
+        ("budget of this release", certificate.budget.describe()),
+        ("ledger entry", f"{entry['id']} of {entry['name']!r}" if entry else "no ledger was asked"),
+    ]
+    if left.get("mu") is not None:
+        remaining = left.get("remaining_mu")
+        rest = "not known in μ" if remaining is None else f"μ {remaining:.4g} of {left['mu']:.4g}"
+        record.append(("left in the ledger afterwards", rest))
+    elif not entry:
+        record.append(("left afterwards", "nobody counts: another release from the same rows adds to this one"))
+    record.append(
+        (
+            "hash of the rows' file",
+            "withheld: it is a function of private rows, and whoever guesses the file could check the guess",
+        )
+    )
+    return record
+
+
+def _hash(model: Path | None) -> str:
+    if model is None or not model.is_file():
+        return "not written yet"
+    with model.open("rb") as file:
+        return f"{model.name}, SHA-256 {hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
+def _numbers(certificate: Certificate, context: dict[str, Any], cost: dict[str, Any] | None) -> list[tuple[str, str]]:
+    numbers = []
+    if cost is not None and cost.get("unit"):
+        words = cost_words(cost["value"], cost["low"], cost["high"], cost["unit"])
+        numbers.append(("predicted cost of privacy", words))
+    guarantee = certificate.guarantee
+    numbers.append(("epsilon, proved", f"{float(guarantee['epsilon']):.4g}"))
+    numbers.append(("delta", f"{certificate.budget.delta:g}"))
+    # Files of earlier versions hold a prediction from sizes instead of a score that was paid for.
+    expected = context.get("expected_score") or context.get("predicted_quality")
     if expected:
-        span = f"{expected['value']:.3f} ({expected['low']:.3f} to {expected['high']:.3f})"
-        rows.append((f"{measure}, expected on fresh rows", span, expected["source"]))
-    if score:
-        span = f"{score['value']:.3f} ({score['low']:.3f} to {score['high']:.3f})"
-        rows.append((f"{measure}, measured", span, f"private release on {score['samples']} held-out rows"))
-    else:
-        rows.append((f"{measure}, measured", "absent", no_score or "no rows were held out (see --hold-out)"))
-    rows.append(("score on the training rows", "absent", "never computed: it would be a release nobody paid for"))
+        measure = MEASURES.get(expected["quantity"], "quality")
+        numbers.append((f"{measure}, expected on fresh rows", f"{expected['low']:.2f} to {expected['high']:.2f}"))
+    for name, value, span, beside in score_table(held_out(context))[:3]:
+        base = f"; {beside}" if name == "accuracy" and beside else ""
+        numbers.append((f"{name} on held-out rows ({span}){base}", value))
+    return numbers
+
+
+def _scores(context: dict[str, Any]) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+
+    def add(score: str, value: str, span: str, beside: str, origin: str) -> None:
+        rows.append({"score": score, "value": value, "range": span, "without a model": beside, "from": origin})
+
+    expected = context.get("expected_score") or context.get("predicted_quality")
+    if expected:
+        measure = MEASURES.get(expected["quantity"], "quality")
+        span = f"{expected['low']:.3f} to {expected['high']:.3f}"
+        add(f"{measure}, expected on fresh rows", f"{expected['value']:.3f}", span, "", expected["source"])
+    scores = held_out(context)
+    for name, value, span, beside in score_table(scores):
+        add(name, value, span, beside, f"private release on {scores[0]['samples']} held-out rows")
+    if not scores:
+        add("on held-out rows", "absent", "", "", context.get("no_score") or "no rows were held out (see --hold-out)")
+    add("on the training rows", "absent", "", "", "never computed: it would be a release nobody paid for")
     return rows
+
+
+def _names(estimator: Any, table: dict[str, Any]) -> list[str]:
+    """Names of the encoded columns."""
+    if table.get("schema"):
+        from gratis.rows.encoding import TableSchema
+
+        return list(TableSchema.from_json(table["schema"]).names)
+    return list(
+        map(str, getattr(estimator, "feature_names_in_", [f"x{i + 1}" for i in range(estimator.n_features_in_)]))
+    )
+
+
+def _columns(context: dict[str, Any]) -> list[dict[str, object]]:
+    """Column → how it is read → encoded columns; names and levels are public. Files of before hold the schema alone."""
+    if context.get("readings"):
+        return [
+            {"column": one["name"], "holds": one["holds"], "read as": one["read_as"], "becomes": _few(one["becomes"])}
+            for one in context["readings"]
+        ]
+    table = context.get("table") or {}
+    if not table.get("schema"):
+        return []
+    from gratis.rows.encoding import TableSchema
+
+    rows: list[dict[str, object]] = []
+    for column in TableSchema.from_json(table["schema"]).columns:
+        stored = column.to_json()
+        said = stored if isinstance(stored, dict) else {"kind": stored}
+        how = str(said.get("kind"))
+        if said.get("levels"):
+            how += f", {len(said['levels'])} levels: {_few(said['levels'])}"
+        how += "".join(f", {name} {value}" for name, value in said.items() if name not in ("kind", "levels"))
+        rows.append({"column": column.name, "read as": how, "becomes": _few(column.names) or "left out"})
+    return rows
+
+
+def _few(words: Any) -> str:
+    listed = [str(word) for word in words]
+    more = len(listed) - _MOST_LEVELS
+    return ", ".join(listed[:_MOST_LEVELS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _reasons(context: dict[str, Any]) -> list[str]:
+    """The plan's sentences, each once."""
+    return list(dict.fromkeys([*context.get("words", ()), *context.get("reasons", ())]))
+
+
+def _curve(context: dict[str, Any]) -> list[dict[str, Any]]:
+    return list(context.get("curve") or ())
+
+
+def _cost_figures(context: dict[str, Any], chosen: dict[str, Any] | None) -> list[tuple[str, bytes]]:
+    if chosen is None:
+        return []
+    points = [(p["epsilon"], p["value"], p["low"], p["high"]) for p in _curve(context)]
+    unit = chosen.get("unit")
+    what = f"predicted loss of {unit} to privacy" if unit else "predicted quality"
+    picture = cost_figure(points, (chosen["epsilon"], chosen["value"]), quantity=what)
+    return [("Predicted before the data was touched, from public sizes and the budget alone.", picture)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from gratis.records.record import plain
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["JSON_OPTION", "echo", "emit", "messages", "refuse_overwriting", "table"]
+__all__ = ["JSON_OPTION", "echo", "emit", "messages", "refuse_overwriting", "showing", "table"]
 
 JSON_OPTION = typer.Option(False, "--json", help="Print one JSON object instead of text.")
 
@@ -47,6 +48,18 @@ def messages(*, quiet: bool = False) -> Console:
             self.quiet = True
 
     return Messages(stderr=True, quiet=quiet)
+
+
+@contextmanager
+def showing(what: str, *, quiet: bool = False) -> Iterator[None]:
+    """Show what is being done and how far it is, on the standard error: also without a terminal, if it takes long."""
+    from gratis.records.progress import ProgressLine, following
+
+    if quiet:
+        yield
+        return
+    with ProgressLine(what) as line, following(line):
+        yield
 
 
 def refuse_overwriting(output: Path | None, *inputs: Path) -> None:

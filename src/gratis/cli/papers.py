@@ -14,6 +14,8 @@ from gratis.records.errors import GratisError
 
 __all__ = ["app"]
 
+_FOLDER = Path("gratis-papers")  # of `run` and of `gallery`
+
 app = typer.Typer(help="The figures of the papers, run on this machine.", no_args_is_help=True)
 
 
@@ -31,7 +33,7 @@ def run(
     figure: str = typer.Argument(..., help="An id of `gratis papers list`, or all."),
     scale: str = typer.Option("smoke", help="smoke (seconds) or full (the paper's settings, or what it says)."),
     seed: int = typer.Option(0, help="Public seed of the simulation."),
-    output: Path = typer.Option(Path("gratis-papers"), help="Folder for the table (JSON) and the picture (PNG)."),
+    output: Path = typer.Option(_FOLDER, help="Folder for the table (JSON) and the picture (PNG)."),
     backend: str = typer.Option("loky", help="Where sweeps run: loky (this machine), dask or ray."),
     jobs: int = typer.Option(1, help="Settings of a sweep computed at once; results do not depend on it."),
     resume: bool = typer.Option(True, help="Take finished settings of an interrupted sweep from the cache."),
@@ -117,9 +119,7 @@ def _cache() -> Path:
 
 @app.command()
 def gallery(
-    folder: Path = typer.Option(
-        Path("docs/papers"), help="Folder with the tables and pictures of `gratis papers run`."
-    ),
+    folder: Path = typer.Option(_FOLDER, help="Folder with the tables and pictures of `gratis papers run`."),
     output: Path = typer.Option(Path("gallery.html"), help="The page to write."),
     as_json: bool = JSON_OPTION,
 ) -> None:

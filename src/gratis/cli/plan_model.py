@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gratis.cli.output import JSON_OPTION, emit, messages, table
+from gratis.cli.output import JSON_OPTION, emit, showing, table
 from gratis.records.errors import GratisError
+
+if TYPE_CHECKING:
+    from gratis.records.budget import Budget
+    from gratis.records.facts import Facts
 
 __all__ = ["MODELS", "descent_options", "plan_command"]
 
@@ -53,6 +57,12 @@ def plan_command(model: str) -> Callable[..., None]:
         average: bool | None = typer.Option(None, help="Return the mean of the last half of the iterates."),
         noise: str | None = typer.Option(None, help="exact, or paper (S0's Proposition 2.2)."),
         engine: str | None = typer.Option(None, help="For random features: primal or dual."),
+        inference: bool = typer.Option(
+            False, "--inference", help="For linear and logistic: intervals of coefficients."
+        ),
+        target_width: float | None = typer.Option(
+            None, help="For linear with --inference: which rows or epsilon give intervals so many times OLS' width."
+        ),
         output: Path | None = typer.Option(None, help="Write the plan to this file, for `gratis fit --plan`."),
         as_json: bool = JSON_OPTION,
     ) -> None:
@@ -68,6 +78,12 @@ def plan_command(model: str) -> Callable[..., None]:
             "n_features": n_features,
         }
         choices: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if inference:
+            if model not in ("linear", "logistic"):
+                raise GratisError("--inference belongs to linear and logistic")
+            choices["inference"] = True
+        if target_width is not None and not (inference and model == "linear"):
+            raise GratisError("--target-width belongs to `gratis plan linear --inference`")
         if model == "mlp" and steps is not None:
             choices["steps"], steps = steps, None
         choices |= descent_options(
@@ -78,13 +94,14 @@ def plan_command(model: str) -> Callable[..., None]:
             noise=noise,
             engine=engine,
         )
-        with messages(quiet=as_json).status("planning from public facts"):
+        with showing("planning from public facts", quiet=as_json):
             made = plan(
                 model, rows=n, columns=d, classes=classes, epsilon=epsilon, delta=delta, neighbouring=neighbouring,
                 **choices,
             )  # fmt: skip
         if output is not None:
             made.write(output)
+        needed = None if target_width is None else _needed(made.facts, made.budget, target_width)
         leaves = made.event.leaves() if isinstance(made.event, Composition) else (made.event,)
         mus = [leaf_mu(leaf) for leaf in leaves]
         total = sum(mu * mu for mu in mus)
@@ -97,6 +114,7 @@ def plan_command(model: str) -> Callable[..., None]:
         ]
         lines = [
             *made.words(),
+            *([needed["words"]] if needed else []),
             "",
             table(["setting", "planned"], settings),
             "",
@@ -107,10 +125,23 @@ def plan_command(model: str) -> Callable[..., None]:
         if output is not None:
             lines.append(f"Written to {output}: gratis fit FILE --target COLUMN --plan {output}")
         guarantee = describe_guarantee(made.event, made.budget) | {"neighbouring": neighbouring}
-        emit(made.to_json() | {"guarantee": guarantee}, as_json=as_json, text="\n".join(lines))
+        data = made.to_json() | {"guarantee": guarantee} | ({"target_width": needed} if needed else {})
+        emit(data, as_json=as_json, text="\n".join(lines))
 
     command.__doc__ = f"{MODELS[model]} The plan that `gratis fit --model {model}` runs for these sizes."
     return command
+
+
+def _needed(facts: Facts, budget: Budget, factor: float) -> dict[str, Any]:
+    """Rows, or ε, from which intervals are predicted to be so wide."""
+    from gratis.recipes.linear_inference import needed_for_width
+
+    rows, epsilon = needed_for_width(facts, budget, factor)
+    ways = [f"{rows} rows at this budget"] if rows is not None else []
+    ways += [f"epsilon {epsilon:.3g} with these rows"] if epsilon is not None else []
+    found = " or ".join(ways) if ways else "nothing up to 10 billion rows or epsilon 64"
+    words = f"Intervals {factor:g} times as wide as those of least squares, on normal columns and errors: {found}."
+    return {"factor": factor, "rows": rows, "epsilon": epsilon, "words": words}
 
 
 def _shown(value: object) -> str:

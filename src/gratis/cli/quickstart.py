@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from gratis.cli.output import JSON_OPTION, emit, messages
+from gratis.cli.output import JSON_OPTION, emit, messages, showing
 from gratis.records.checks import check_count
 
 __all__ = ["quickstart"]
+
+_COLUMNS = ["age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6"]
 
 
 def quickstart(
@@ -27,6 +31,7 @@ def quickstart(
 
     from gratis.accounting import verify_certificate
     from gratis.audits.planned_descent import audit_full_batch
+    from gratis.cli.example_table import write_people
     from gratis.cli.model_report import write_report
     from gratis.estimators import DPLinearRegression
     from gratis.ledger import Ledger
@@ -44,7 +49,7 @@ def quickstart(
     ledger.create_budget(name, budget)
     console.print(f"1/5 budget {budget.describe()} written to {ledger_path}")
 
-    with console.status("2/5 planning and training"):
+    with showing("2/5 planning and training", quiet=as_json):
         model = DPLinearRegression(epsilon, delta, ledger=str(ledger_path), dataset=name).fit(X_train, y_train)
     private = float(model.score(X_test, y_test))
     public = float(LinearRegression().fit(X_train, y_train).score(X_test, y_test))
@@ -55,19 +60,22 @@ def quickstart(
     problems = verify_certificate(model.certificate_)
     console.print(f"3/5 certificate {'verifies' if not problems else 'DOES NOT verify'}: {certificate_path}")
 
-    with console.status("4/5 attacking the descent on worst-case neighbours"):
+    with showing("4/5 attacking the descent on worst-case neighbours", quiet=as_json):
         audit = audit_full_batch(model.plan_, runs=audit_runs)
     console.print(f"4/5 audit: {audit.verdict}")
 
-    with console.status("5/5 writing the report"):
+    with showing("5/5 writing the report", quiet=as_json):
         content = _content(model, budget, private, public, audit)
         report_path = output / "report.html"
         write_report(content, report_path)
+        write_people(output / "people.csv")
+    console.print(f"5/5 report written: {report_path}")
     emit(
         {
             "report": str(report_path),
             "certificate": str(certificate_path),
             "ledger": str(ledger_path),
+            "example": str(output / "people.csv"),
             "test_r_squared": private,
             "test_r_squared_without_privacy": public,
             "guarantee": model.certificate_.guarantee | {"neighbouring": str(budget.neighbouring)},
@@ -75,7 +83,8 @@ def quickstart(
             "audit": audit.to_json(),
         },
         as_json=as_json,
-        text=f"Open {report_path} next; then try: gratis plan linear --n 20000 --d 200 --epsilon 1 --delta 1e-6",
+        text=f"Open {report_path} next; then try an example table:\n"
+        f"gratis fit {shlex.quote(str(output / 'people.csv'))} --target income --epsilon 1 --delta 1e-5",
     )
     if audit.alarm or problems:
         raise typer.Exit(3)
@@ -83,44 +92,47 @@ def quickstart(
 
 def _content(model: Any, budget: Any, private: float, public: float, audit: Any) -> Any:
     from gratis.audits.estimators import certified_records
-    from gratis.cli.model_report import tradeoff_curve
-    from gratis.report.figures import cost_figure, tradeoff_figure
+    from gratis.cli.model_report import privacy_parts
+    from gratis.cli.report_learnt import learnt_parts
+    from gratis.records.plans import cost_words
+    from gratis.report.figures import cost_figure
     from gratis.report.page import ReportContent
 
-    mu = model.certificate_.mu
-    prediction = model.prediction_
     rows, columns = certified_records(model.certificate_), model.n_features_in_
     curve = _cost_curve(rows, columns, budget)
-    relative = prediction.details["relative_value"]
+    cost = next(point for point in curve if point[0] == budget.epsilon)
+    origin = "public here: the demonstration data is no secret"
+    context = {"date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), "file": "the diabetes data of scikit-learn"}
     return ReportContent(
         title="A private regression, planned, paid for and proved",
         subtitle=f"diabetes data of scikit-learn, {rows} rows for training, {columns} columns; Gratis quickstart",
         certificate=model.certificate_,
         numbers=[
+            ("predicted cost of privacy", cost_words(*cost[1:], "R²")),
             ("epsilon, proved", f"{model.certificate_.guarantee['epsilon']:.4g}"),
             ("delta", f"{budget.delta:g}"),
-            ("neighbouring relation", str(budget.neighbouring)),
-            ("Gaussian-DP mu", f"{mu:.4g}"),
             ("test R², private", f"{private:.3f}"),
             ("test R², without privacy", f"{public:.3f}"),
         ],
-        reasons=model.plan_.reasons,
         scores=[
-            ("R² on 25 % held-out rows", f"{private:.3f}", "public here: the demonstration data is no secret"),
-            ("predicted loss of R² to privacy and sampling", f"{2 * relative:.3f}", prediction.source),
+            {"score": "R² on 25 % held-out rows", "value": f"{private:.3f}", "from": origin},
+            {"score": "the same without privacy", "value": f"{public:.3f}", "from": origin},
         ],
+        reasons=model.plan_.reasons,
+        **learnt_parts(model, _COLUMNS, {}),
         audit={
             **audit.to_json(),
             "words": f"{audit.mu.samples} trainings of the descent stage on two worst-case neighbours, the best test "
             "known for them, and exact binomial confidence bounds.",
         },
-        figures=[
-            ("No attack, however clever, reaches the shaded region.", tradeoff_figure(tradeoff_curve(mu))),
+        cost_figures=[
             (
                 "Predicted before the data is touched, from n, d and the budget alone.",
-                cost_figure(curve, (budget.epsilon, 2 * model.plan_.prediction.value), quantity="loss of R²"),
+                cost_figure(curve, cost[:2], quantity="loss of R²"),
             ),
         ],
+        command="gratis quickstart",
+        **privacy_parts(model.certificate_, context),
     )
 
 

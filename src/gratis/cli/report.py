@@ -24,7 +24,7 @@ def report(
     refuse_overwriting(output, model)
     saved = load_model(model)
     problems = verify_certificate(saved.estimator.certificate_)
-    written = write_report(report_content(saved.estimator, saved.context), output)
+    written = write_report(report_content(saved.estimator, saved.context, model), output)
     verdict = "the certificate verifies" if not problems else f"the certificate DOES NOT verify: {problems[0]}"
     emit(
         {"report": str(output), "files": [str(path) for path in written], "certificate_verifies": not problems},

@@ -7,6 +7,8 @@ from gratis.estimators.mlp import DPMLPClassifier
 from gratis.estimators.model_file import SavedModel, load_model, save_model
 from gratis.estimators.random_features import DPRandomFeaturesClassifier, DPRandomFeaturesRegressor
 from gratis.estimators.scales import PublicScales
+from gratis.estimators.search import DPSearchCV
+from gratis.estimators.table import DPTableClassifier, DPTableRegressor
 
 __all__ = [
     "DPAdditiveClassifier",
@@ -16,6 +18,9 @@ __all__ = [
     "DPMLPClassifier",
     "DPRandomFeaturesClassifier",
     "DPRandomFeaturesRegressor",
+    "DPSearchCV",
+    "DPTableClassifier",
+    "DPTableRegressor",
     "PublicScales",
     "SavedModel",
     "load_model",

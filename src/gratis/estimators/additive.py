@@ -12,6 +12,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gratis.estimators.classification import PrivateClassifier
+from gratis.estimators.leaks import Watched
 from gratis.estimators.private_fit import PrivateFit, refuse_text
 from gratis.estimators.shapes import Shapes, shapes_of
 from gratis.recipes.additive import Additive, AdditiveRelease
@@ -155,7 +156,7 @@ class PrivateAdditiveModel(PrivateFit):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DPAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
+class DPAdditiveRegressor(Watched, RegressorMixin, PrivateAdditiveModel):
     """A generalised additive model with selected pairs under (ε, δ)-differential privacy, without tuning on the data.
 
     Prediction = constant + Σ curve(column) + Σ surface(pair of columns). **Guarantee**: everything that is kept after
@@ -188,6 +189,8 @@ class DPAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):
         A ledger and the name of the data set's budget in it, where the run is reserved before rows are touched.
     noise_seed, insecure_reproducible : int and bool, default None and False
         For tests only: noise from a seed protects nothing, and the certificate says so.
+    verbose : bool, default False
+        Write to the standard error how far planning, readings and training are and how long the rest will take.
 
     Attributes
     ----------
@@ -250,6 +253,8 @@ class DPAdditiveClassifier(PrivateClassifier, PrivateAdditiveModel):
         A ledger and the name of the data set's budget in it, where the run is reserved before rows are touched.
     noise_seed, insecure_reproducible : int and bool, default None and False
         For tests only: noise from a seed protects nothing, and the certificate says so.
+    verbose : bool, default False
+        Write to the standard error how far planning, readings and training are and how long the rest will take.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(8000, 3))

@@ -12,6 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from gratis.estimators.labels import encoded
+from gratis.estimators.leaks import Watched
 from gratis.models.logistic import SoftmaxModel
 from gratis.records.errors import GratisError
 
@@ -20,7 +21,7 @@ __all__ = ["PrivateClassifier", "encoded"]
 Array = NDArray[Any]
 
 
-class PrivateClassifier(ClassifierMixin):
+class PrivateClassifier(Watched, ClassifierMixin):
     """Mixin: the classes are public, given by the caller or assumed so (and then the certificate says it)."""
 
     classes: ArrayLike | None

@@ -32,6 +32,7 @@ class Expected:
     shape: tuple[str, ...]
     dtype: str = "float64"
     values: str = "finite"
+    optional: bool = False
 
 
 def _map(name: str, width: str) -> dict[str, Expected]:
@@ -62,9 +63,13 @@ _ADDITIVE = {
 _TABLE: dict[str, dict[str, Expected]] = {
     "DPAdditiveRegressor": _ADDITIVE,
     "DPAdditiveClassifier": _CLASSES | _ADDITIVE,
-    "DPLinearRegression": _LINEAR,
-    "DPLinearRegression with intervals": _LINEAR | _INFERENCE,
+    "DPLinearRegression": _LINEAR | {"noise-covariance": Expected(("columns and one",) * 2, optional=True)},
+    "DPLinearRegression with intervals": _LINEAR | _INFERENCE | {"errors": Expected(("2", "sizes"), values="rising")},
     "DPLogisticRegression": _CLASSES | _LINEAR,
+    "DPLogisticRegression with intervals": _CLASSES
+    | _LINEAR
+    | _INFERENCE
+    | {"steepness": Expected(("columns and three",))},
     "DPRandomFeaturesRegressor": _FEATURES | _map("target", "1"),
     "DPRandomFeaturesClassifier": _CLASSES | _FEATURES,
     "DPMLPClassifier": _CLASSES | _map("features", "columns"),
@@ -72,7 +77,7 @@ _TABLE: dict[str, dict[str, Expected]] = {
 
 
 def _expected(kind: str, headers: Mapping[str, Header], n_means: int) -> dict[str, Expected]:
-    found = dict(_TABLE[kind])
+    found = {name: one for name, one in _TABLE[kind].items() if name in headers or not one.optional}
     if kind == "DPMLPClassifier":
         # The hidden widths are not known beforehand; every layer must take what the one before it gives.
         last = max(sum(name.startswith("layer-") for name in headers), 1) - 1
@@ -107,7 +112,8 @@ def check_headers(
     if set(headers) != set(expected):
         named = ", ".join(sorted(set(headers) ^ set(expected)))[:100]
         raise GratisError(f"the arrays {named} are missing or unknown")
-    sizes = {"1": 1, "3": 3, "columns": n_columns, "columns and one": n_columns + 1}
+    sizes = {"1": 1, "2": 2, "3": 3, "columns": n_columns, "columns and one": n_columns + 1}
+    sizes["columns and three"] = n_columns + 3
     if n_features is not None:
         sizes["features"] = n_features
     if "classes" in headers:
@@ -143,5 +149,8 @@ _TESTS: dict[str, Callable[[NDArray[Any]], Any]] = {
     "finite": lambda array: np.isfinite(array).all(),
     "positive": lambda array: (np.isfinite(array) & (array > 0)).all(),
     "positive or infinite": lambda array: (array > 0).all(),
+    "rising": lambda array: (
+        (np.isfinite(array) & (array >= 0)).all() and (np.diff(array) >= 0).all() and array[0, 0] > 0
+    ),
     "distinct": lambda array: len(np.unique(array)) == len(array),
 }

@@ -17,7 +17,8 @@ from gratis.records.errors import GratisError
 from gratis.records.events import Event
 from gratis.records.facts import Facts
 from gratis.records.neighbouring import Neighbouring
-from gratis.records.plans import Plan
+from gratis.records.notebook import card
+from gratis.records.plans import Plan, cost_words
 from gratis.records.record import JsonObject, Record
 from gratis.records.settings import Descent, Settings
 from gratis.records.strict_json import read_json
@@ -69,8 +70,14 @@ class FitPlan(Plan):
         found = self.cost
         if found is None:
             return [f"Quality is not predicted: {self.prediction.assumptions[-1]}.", *self.reasons]
-        value, low, high, unit = found
-        return [f"Privacy is predicted to cost {value:.3g} of {unit} ({low:.3g} to {high:.3g}).", *self.reasons]
+        return [f"Privacy is predicted to cost {cost_words(*found)} (most likely {found[0]:.2g}).", *self.reasons]
+
+    def _repr_html_(self) -> str:
+        facts: list[tuple[str, object]] = [
+            ("rows, columns", f"{self.facts.rows}, {self.facts.columns}"),
+            ("budget", self.budget.describe()),
+        ]
+        return card(f"Plan of {self.model}: nothing is spent yet", facts, self.words())
 
     def to_json(self) -> JsonObject:
         """Return plain data for JSON, the event too."""
@@ -152,7 +159,7 @@ def read_plan(path: str | os.PathLike[str]) -> FitPlan:
     if "descent" in choices:
         choices["descent"] = Descent.from_json(choices["descent"])
     foreign = {"epsilon", "delta", "neighbouring", "ledger", "dataset", "noise_seed", "insecure_reproducible"}
-    foreign |= {"on_invalid", "classes", "progress"}
+    foreign |= {"on_invalid", "classes", "progress", "verbose"}
     if foreign & set(choices):
         raise GratisError("a plan file chooses neither ledger nor noise, and states its budget apart")
     try:

@@ -9,19 +9,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 
-from gratis.estimators.inference import CoefficientInference
+from gratis.estimators.inference import InferenceWords
+from gratis.estimators.leaks import Watched
 from gratis.estimators.linear_model import PrivateLinearModel
-from gratis.recipes.linear_inference import InferenceRelease, LinearInference, ReleasedInference
+from gratis.recipes.linear_inference import InferenceRelease, LinearInference
 from gratis.recipes.recipe import Recipe
 from gratis.recipes.staged_linear import LinearRelease
-from gratis.records.errors import GratisError
 from gratis.records.facts import Facts
 
 __all__ = ["DPLinearRegression"]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DPLinearRegression(RegressorMixin, PrivateLinearModel):
+class DPLinearRegression(Watched, RegressorMixin, InferenceWords, PrivateLinearModel):
     """Linear regression under (ε, δ)-differential privacy that needs no tuning on the data.
 
     **Guarantee**: everything that is kept after `fit` (coefficients, scales, spectrum, prediction) is a function of
@@ -47,9 +47,10 @@ class DPLinearRegression(RegressorMixin, PrivateLinearModel):
     descent : Descent, default None
         Of the full-batch fit: `steps`, and `clip_norm` with `learning_rate` in the coordinates of the released
         second moments; what is left out is planned.
-    inference : bool, default False
+    inference : bool or str, default False
         Whether the budget also pays for standard errors and intervals of the coefficients (`params`, `bse`,
-        `conf_int`, `cov_params`, `summary`); the full-batch fit only.
+        `conf_int`, `t_test`, `summary`, …); the full-batch fit only. True is "weighted": rows as they are, long ones
+        with less weight; "winsorised": slopes of least squares on columns pulled to their released windows.
     on_invalid : "raise", "zero" or "impute", default "raise"
         What becomes of missing and impossible values: refused before anything is spent (that answer is not private),
         or the record contributes nothing, or the feature counts as the centre of its column (a record without a
@@ -58,10 +59,14 @@ class DPLinearRegression(RegressorMixin, PrivateLinearModel):
         A ledger and the name of the data set's budget in it, where the run is reserved before rows are touched.
     noise_seed, insecure_reproducible : int and bool, default None and False
         For tests only: noise from a seed protects nothing, and the certificate says so.
+    verbose : bool, default False
+        Write to the standard error how far planning, readings and training are and how long the rest will take.
 
     Attributes
     ----------
     coef_, intercept_ : in the original units; `predict` also winsorises features at the released windows.
+    noise_covariance_ : of intercept and coefficients, the part that is the noise of privacy, where descent ran in the
+        basis of released second moments: first order, as if no gradient were clipped. Sampling is not in it.
     inference_ : with inference=True, a `CoefficientInference`: estimates and intervals, or why they are withheld. Its
         `params` are free of shrinkage and winsorising, `coef_` are what predicts best.
     plan_, prediction_, certificate_ : what was planned, predicted and proved.
@@ -74,62 +79,37 @@ class DPLinearRegression(RegressorMixin, PrivateLinearModel):
     (True, True)
     """
 
-    inference: bool = False
+    inference: bool | str = False
 
     def _recipe(self, facts: Facts) -> Recipe:
-        if not self.inference:
+        if not self._intervals_wanted():
             return super()._recipe(facts)
-        if self.algorithm == "one-pass":
-            raise GratisError("inference needs the full-batch fit: one pass has no covariance")
         super()._recipe(facts)  # refuses what does not go together
-        self._descent().refuse("a fit with inference", *self._descent().given)
-        return LinearInference(facts, self._budget(), self._reading(facts))
+        estimand = str(self.inference) if isinstance(self.inference, str) else "weighted"
+        return LinearInference(facts, self._budget(), self._reading(facts), estimand)
 
     def _publish(self, released: LinearRelease) -> None:
         super()._publish(released)
         if isinstance(released, InferenceRelease):
             self._publish_inference(released.inference)
-
-    def _publish_inference(self, released: ReleasedInference, names: tuple[str, ...] | None = None) -> None:
-        names = names or tuple(
-            map(str, getattr(self, "feature_names_in_", [f"x{i + 1}" for i in range(self.n_features_in_)]))
-        )
-        self.inference_ = CoefficientInference(released, ("const", *names), self._budget().describe())
-
-    @property
-    def params(self) -> NDArray[np.float64]:
-        """Estimates with intervals, the intercept first; see `inference_`."""
-        return self._inference().params
-
-    @property
-    def bse(self) -> NDArray[np.float64]:
-        """Standard errors of `params`: sampling and privacy together, robust to heteroscedasticity."""
-        return self._inference().bse
-
-    def conf_int(self, level: float = 0.95) -> NDArray[np.float64]:
-        """Intervals of `params` (d+1, 2)."""
-        return self._inference().conf_int(level)
-
-    def cov_params(self) -> NDArray[np.float64]:
-        """Covariance of `params`."""
-        return self._inference().cov_params()
-
-    def summary(self, level: float = 0.95, output: str = "text") -> str:
-        """The table of coefficients, as "text", "markdown" or "latex"; where they are withheld, the reason."""
-        return self._inference().summary(level, output)
-
-    def _inference(self) -> CoefficientInference:
-        found: CoefficientInference | None = getattr(self, "inference_", None)
-        if found is None:
-            raise AttributeError("no intervals were paid for: fit with inference=True")
-        return found
+        noise = getattr(released.fit, "noise_covariance", None)
+        if noise is not None:
+            self.noise_covariance_ = released.fit.covariance_in_original_units(noise)
 
     def _publish_coefficients(self, slopes: NDArray[np.float64], intercept: NDArray[np.float64]) -> None:
         self.coef_, self.intercept_ = slopes[:, 0], float(intercept[0])
 
-    def predict(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Predict the target for rows of X."""
-        return self._scores(X)[:, 0]
+    def predict(self, X: ArrayLike, interval: str | None = None, level: float = 0.95) -> NDArray[np.float64]:
+        """Predict the target for rows of X.
+
+        With inference=True and `interval` "mean" or "observation", return (n, 3): what `params` predict, and an
+        interval that holds the mean of the target there, or a new observation, with probability `level`. Without, the
+        prediction is made of `coef_`, which predict best.
+        """
+        if interval is None:
+            return self._scores(X)[:, 0]
+        found = self._inference()
+        return found.predict(self._read_rows(X), interval, level)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

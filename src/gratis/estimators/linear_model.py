@@ -101,7 +101,18 @@ class PrivateLinearModel(PrivateFit):
         """Set coef_ and intercept_."""
 
     def _scores(self, X: ArrayLike) -> NDArray[np.float64]:
+        return np.asarray(self.fit_.scores(self._validated_rows(X)))
+
+    def _read_rows(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Rows as `params` are for: missing values at the centre; at the windows where intervals are of those."""
+        rows, features = self._validated_rows(X), self.fit_.features
+        if getattr(self, "inference", False) == "winsorised":
+            return np.asarray(features.inverse(features.transform(rows)))
+        return np.where(np.isfinite(rows), rows, features.centre) if features.impute else rows
+
+    def _validated_rows(self, X: ArrayLike) -> NDArray[np.float64]:
         check_is_fitted(self, "fit_")
         refuse_text(X=X)
-        rows = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=not self.fit_.features.impute)
-        return np.asarray(self.fit_.scores(rows))
+        return np.asarray(
+            validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=not self.fit_.features.impute)
+        )

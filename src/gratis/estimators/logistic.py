@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_expit
 
 from gratis.estimators.classification import PrivateClassifier
+from gratis.estimators.inference import InferenceWords
 from gratis.estimators.linear_model import PrivateLinearModel
+from gratis.recipes.logistic_inference import ClassInferenceRelease, LogisticInference
+from gratis.recipes.recipe import Recipe
+from gratis.records.errors import GratisError
 from gratis.records.events import Composition, Event, OnePassIteration
+from gratis.records.facts import Facts
 
 __all__ = ["DPLogisticRegression"]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DPLogisticRegression(PrivateClassifier, PrivateLinearModel):
+class DPLogisticRegression(PrivateClassifier, InferenceWords, PrivateLinearModel):
     """Softmax regression under (ε, δ)-differential privacy that needs no tuning on the data.
 
     **Guarantee**: as `DPLinearRegression`. The list of classes is public: pass `classes`, or accept the assumption
@@ -43,6 +49,10 @@ class DPLogisticRegression(PrivateClassifier, PrivateLinearModel):
     descent : Descent, default None
         Of the full-batch fit: `steps`, and `clip_norm` with `learning_rate` in the coordinates of the released
         second moments; what is left out is planned.
+    inference : bool or str, default False
+        Whether the budget also pays for standard errors and intervals of the coefficients, odds ratios and average
+        marginal effects (`params`, `bse`, `conf_int`, `odds_ratios`, `marginal_effects`, `summary`, …); two classes,
+        the full-batch fit only. True is "weighted", "winsorised" reads columns at their released windows.
     classes : array, default None
         All classes that may occur, public; left out, those that occur are assumed to be no secret. A label that
         equals none of them is invalid.
@@ -54,6 +64,8 @@ class DPLogisticRegression(PrivateClassifier, PrivateLinearModel):
         A ledger and the name of the data set's budget in it, where the run is reserved before rows are touched.
     noise_seed, insecure_reproducible : int and bool, default None and False
         For tests only: noise from a seed protects nothing, and the certificate says so.
+    verbose : bool, default False
+        Write to the standard error how far planning, readings and training are and how long the rest will take.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(4000, 4)) * [1, 10, 100, 1]
@@ -64,6 +76,33 @@ class DPLogisticRegression(PrivateClassifier, PrivateLinearModel):
     """
 
     classes: ArrayLike | None = None
+    inference: bool | str = False
+    _inference_kind: ClassVar[str] = "Logistic regression"
+
+    def _recipe(self, facts: Facts) -> Recipe:
+        if not self._intervals_wanted():
+            return super()._recipe(facts)
+        super()._recipe(facts)  # refuses what does not go together
+        if facts.classes != 2:
+            raise GratisError("inference is for two classes")
+        estimand = str(self.inference) if isinstance(self.inference, str) else "weighted"
+        return LogisticInference(facts, self._budget(), self._reading(facts), estimand)
+
+    def _publish(self, released: Any) -> None:
+        super()._publish(released)
+        if isinstance(released, ClassInferenceRelease):
+            self._publish_inference(released.inference)
+
+    def odds_ratios(self, level: float = 0.95) -> Any:
+        """By which factor one unit of each column multiplies the odds of the second class, and its interval: (d, 3)."""
+        return self._inference().odds_ratios(level)
+
+    def marginal_effects(self, level: float = 0.95, output: str | None = None) -> Any:
+        """Average effects of one unit on the probability of the second class, (d, 4): effect, error, interval.
+
+        Over the training rows, by the delta method. `output` gives a table instead ("text", "markdown", …).
+        """
+        return self._inference().marginal_effects(level, output)
 
     def _publish_coefficients(self, slopes: NDArray[np.float64], intercept: NDArray[np.float64]) -> None:
         if slopes.shape[1] == 2:

@@ -42,8 +42,6 @@ class DPMLPClassifier(PrivateClassifier, PrivateFit):
         Of the initial weights; public.
     descent : Descent, default None
         Clip norm, mean learning rate and averaging that are not to be planned.
-    progress : bool, default False
-        Show a bar with step and share of the budget (never a loss on private rows).
     classes : array, default None
         All classes that may occur, public; left out, those that occur are assumed to be no secret. A label that
         equals none of them is invalid.
@@ -55,13 +53,14 @@ class DPMLPClassifier(PrivateClassifier, PrivateFit):
         A ledger and the name of the data set's budget in it, where the run is reserved before rows are touched.
     noise_seed, insecure_reproducible : int and bool, default None and False
         For tests only: noise from a seed protects nothing, and the certificate says so.
+    verbose : bool, default False
+        Write to the standard error how far planning, readings and training are and how long the rest will take.
     """
 
     width: int = 1000
     depth: int = 1
     steps: int = 75
     initial_seed: int = 0
-    progress: bool = False
     classes: ArrayLike | None = None
 
     def _recipe(self, facts: Facts) -> Recipe:

@@ -38,7 +38,6 @@ from gratis.estimators.model_head import (
 from gratis.estimators.random_features import DPRandomFeaturesClassifier, DPRandomFeaturesRegressor
 from gratis.estimators.released_arrays import Arrays, arrays_digest, released_arrays
 from gratis.mechanisms.location_scale import Standardiser
-from gratis.recipes.linear_inference import ReleasedInference
 from gratis.recipes.released_additive import additive_facts, additive_model
 from gratis.records.certificates import Certificate
 from gratis.records.checks import check_positive
@@ -46,6 +45,7 @@ from gratis.records.errors import GratisError
 from gratis.records.record import JsonObject, plain
 from gratis.records.strict_json import parse_json
 from gratis.stages.feature_mean import CentredFeatures
+from gratis.stages.released_inference import ReleasedInference
 from gratis.stages.released_linear import ReleasedLinear
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ __all__ = ["FORMAT", "SavedModel", "load_model", "save_model"]
 
 # Paths of this machine, seeds of noise and objects that are already part of the arrays stay outside.
 _NOT_KEPT = {"ledger", "dataset", "noise_seed", "insecure_reproducible", "public", "classes", "progress", "descent"}
+_NOT_KEPT |= {"verbose"}
 # Mappings of columns, which are part of what the model says of itself.
 _OF_THE_MODEL = {"categorical", "monotone"}
 # What a file unfolds to: arrays are stored as they are, and text rarely shrinks to less than a thirtieth.
@@ -97,6 +98,13 @@ def save_model(path: str | os.PathLike[str], estimator: Any, context: Mapping[st
     `context` is public data for JSON that `load_model` gives back.
     """
     kind = type(estimator).__name__
+    if hasattr(estimator, "steps") or hasattr(estimator, "best_estimator_"):
+        raise GratisError(
+            f"a {kind} of scikit-learn cannot be saved, nor is what it did before the private step private: train a "
+            "DPTableRegressor or DPTableClassifier on the raw table, or save the private step alone"
+        )
+    if hasattr(estimator, "estimator_") and hasattr(estimator, "schema_"):
+        raise GratisError(f"save a {kind} with its own save method: the file then knows how columns are read")
     if kind not in _ESTIMATORS or not hasattr(estimator, "certificate_"):
         raise GratisError("only fitted estimators of Gratis can be saved")
     arrays, certificate = released_arrays(estimator), estimator.certificate_
@@ -282,6 +290,8 @@ def _restore(estimator: Any, arrays: Arrays, facts: ModelFacts, feature_map: Any
             event=estimator.certificate_.event,
         )
         estimator._publish_coefficients(*estimator.fit_.original_units())
+        if "noise-covariance" in arrays:
+            estimator.noise_covariance_ = arrays["noise-covariance"]
         if facts.inference is not None:
             _restore_inference(estimator, arrays, facts.inference)
         return
@@ -312,10 +322,13 @@ def _intervals(estimator: Any, facts: ModelFacts | None) -> str:
     return " with intervals" if stated is not None and stated.withheld is None else ""
 
 
-def _restore_inference(estimator: DPLinearRegression, arrays: Arrays, facts: InferenceFacts) -> None:
+def _restore_inference(
+    estimator: DPLinearRegression | DPLogisticRegression, arrays: Arrays, facts: InferenceFacts
+) -> None:
     found = ReleasedInference(
         rows=facts.rows, estimates=arrays.get("estimates"), covariance=arrays.get("estimates-covariance"),
-        privacy=arrays.get("estimates-privacy"), withheld=facts.withheld,
+        privacy=arrays.get("estimates-privacy"), errors=arrays.get("errors"), steepness=arrays.get("steepness"),
+        withheld=facts.withheld,
     )  # fmt: skip
     estimator._publish_inference(found, facts.names)
 

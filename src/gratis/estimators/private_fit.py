@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -16,6 +17,7 @@ from sklearn.utils.validation import check_array, validate_data
 
 from gratis.accounting import issue_certificate
 from gratis.estimators.labels import encoded
+from gratis.estimators.leaks import note_training, one_of_several, warn_about_fit
 from gratis.estimators.released_arrays import arrays_digest, released_arrays
 from gratis.estimators.scales import PublicScales
 from gratis.ledger import Ledger
@@ -25,10 +27,11 @@ from gratis.recipes.recipe import Reading, Recipe, left_out
 from gratis.records.budget import Budget
 from gratis.records.certificates import Certificate, Selection
 from gratis.records.errors import GratisError
-from gratis.records.events import Event
+from gratis.records.events import Composition, Event, FullBatchDescent
 from gratis.records.facts import Facts
 from gratis.records.neighbouring import Neighbouring
 from gratis.records.plans import Plan
+from gratis.records.progress import RELEASES, ProgressLine, counted, following
 from gratis.records.settings import Descent
 from gratis.rows.cluster import ClusterTable, cluster_rows, is_dask
 
@@ -155,6 +158,8 @@ class PrivateFit(BaseEstimator):
     noise_seed, insecure_reproducible : int and bool, default None and False
         For tests only: a seed is refused unless `insecure_reproducible=True`, and the certificate then says that
         nothing is protected.
+    verbose : bool, default False
+        Write to the standard error how far planning, readings and training are and how long the rest will take.
     """
 
     epsilon: float | None = None
@@ -169,6 +174,7 @@ class PrivateFit(BaseEstimator):
     dataset: str | None = None
     noise_seed: int | None = None
     insecure_reproducible: bool = False
+    verbose: bool = False
 
     def fit(self, X: ArrayLike | RowStream, y: ArrayLike | None = None, *, plan: Plan | None = None) -> Self:
         """Plan, reserve, train, certify. A `plan` made before is run if it is the one that would be made now.
@@ -179,6 +185,11 @@ class PrivateFit(BaseEstimator):
         is refused there; with on_invalid="raise" twice.
         """
         self._budget()  # refused before a row is looked at
+        warn_about_fit(self)
+        with following(ProgressLine()) if self.verbose else nullcontext():
+            return self._fit(X, y, plan)
+
+    def _fit(self, X: ArrayLike | RowStream, y: ArrayLike | None, plan: Plan | None) -> Self:
         rows, classes, assumed = self._records(X, y)
         facts = Facts(rows=rows.n_rows, columns=rows.n_features, classes=None if classes is None else len(classes))
         recipe = self._recipe(facts)
@@ -194,9 +205,10 @@ class PrivateFit(BaseEstimator):
         if hasattr(recipe, "prepare"):
             recipe.prepare()
         release = self._release(planned, recipe, assumptions=assumed)
-        with release, np.errstate(all="ignore"):
-            released = recipe.run(rows, noise=release.noise, progress=bool(getattr(self, "progress", False)))
+        with release, np.errstate(all="ignore"), counted(RELEASES, _releases(planned.event)):
+            released = recipe.run(rows, noise=release.noise)
         self._keep(planned, released, classes, release)
+        note_training(self, X)
         return self
 
     def plan(self, rows: int, columns: int, *, classes: int | None = None) -> Plan:
@@ -306,20 +318,30 @@ class PrivateFit(BaseEstimator):
         return noise_source(self.noise_seed, insecure_reproducible=self.insecure_reproducible)
 
     def _ledger(self) -> Ledger | None:
-        if (self.ledger is None) != (self.dataset is None):
+        return self._opened(self.ledger, self.dataset)
+
+    @staticmethod
+    def _opened(ledger: Any, dataset: str | None) -> Ledger | None:
+        if (ledger is None) != (dataset is None):
             raise GratisError("give both ledger (a file) and dataset (the name of its budget), or neither")
-        return self.ledger if self.ledger is None or isinstance(self.ledger, Ledger) else Ledger.open(self.ledger)
+        return ledger if ledger is None or isinstance(ledger, Ledger) else Ledger.open(ledger)
 
     def _release(self, plan: Plan, recipe: Recipe, *, assumptions: tuple[str, ...] = ()) -> Release:
         """Return what reserves, certifies and commits the plan; nothing is spent yet.
 
         Settings are fixed by public facts, and the certificate says that nothing was selected; or they are chosen from
-        earlier releases of the same event, and the certificate says that the selection is included in it.
+        earlier releases of the same event, and the certificate says that the selection is included in it. One clone of
+        several is likely to have been chosen among them: that is not covered, and the certificate says so.
         """
         return Release(
             plan.event, plan.budget, self._noise_source(), ledger=self._ledger(), dataset=self.dataset, plan=plan,
-            selection=Selection.INCLUDED if recipe.chosen_from_releases else Selection.NONE, assumptions=assumptions,
+            selection=self._selection(recipe), assumptions=assumptions,
         )  # fmt: skip
+
+    def _selection(self, recipe: Recipe) -> Selection:
+        if one_of_several(self):
+            return Selection.NOT_COVERED
+        return Selection.INCLUDED if recipe.chosen_from_releases else Selection.NONE
 
     def _handling(self) -> str:
         """What is done with invalid records: the checked `on_invalid`."""
@@ -335,11 +357,23 @@ class PrivateFit(BaseEstimator):
         """
         if self._handling() == "raise":
             refuse_text(X=X, **({"y": y} if numeric else {}))
-            with np.errstate(all="ignore"):  # a warning about an extreme row would be about that row
-                rows, target = validate_data(
-                    self, X, _as_numbers(y) if numeric else y, dtype=np.float64, ensure_min_samples=2,
-                    y_numeric=numeric, reset=reset,
-                )  # fmt: skip
+            try:
+                with np.errstate(all="ignore"):  # a warning about an extreme row would be about that row
+                    rows, target = validate_data(
+                        self, X, _as_numbers(y) if numeric else y, dtype=np.float64, ensure_min_samples=2,
+                        y_numeric=numeric, reset=reset,
+                    )  # fmt: skip
+            except ValueError as error:
+                if not re.search(r"contains (NaN|infinity)", str(error)):
+                    raise
+                rows = None
+            if rows is None:
+                # scikit-learn would advise to impute or to drop rows: both depend on the private rows, and leak.
+                raise GratisError(
+                    "X or y contains NaN, infinity or a value too large for float64; nothing was spent. Neither drop "
+                    'rows nor fill them in yourself, which leaks: on_invalid="impute" puts the released centre of its '
+                    'column in the place of a feature, and on_invalid="zero" lets such rows contribute nothing'
+                )
             return rows, np.asarray(target, dtype=np.float64 if numeric else None).ravel()
         if hasattr(X, "toarray"):
             raise GratisError("X is sparse: pass a dense array")
@@ -377,6 +411,12 @@ class PrivateFit(BaseEstimator):
         if value not in allowed:
             raise GratisError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
         return str(value)
+
+
+def _releases(event: Event) -> int:
+    """How many releases an event makes: fixed by the plan. One pass makes a single one."""
+    leaves = event.leaves() if isinstance(event, Composition) else (event,)
+    return sum(leaf.steps if isinstance(leaf, FullBatchDescent) else getattr(leaf, "count", 1) for leaf in leaves)
 
 
 def _not_finite(X: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -11,6 +11,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gratis.estimators.classification import PrivateClassifier
+from gratis.estimators.leaks import Watched
 from gratis.estimators.private_fit import PrivateFit, refuse_text
 from gratis.recipes.random_features import FeatureRelease, FixedFeatures
 from gratis.recipes.recipe import Recipe
@@ -58,7 +59,7 @@ class _RandomFeaturesModel(PrivateFit):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DPRandomFeaturesRegressor(RegressorMixin, _RandomFeaturesModel):
+class DPRandomFeaturesRegressor(Watched, RegressorMixin, _RandomFeaturesModel):
     """f(x) = φ(Vx)ᵀθ trained by full-batch DP-GD under (ε, δ), settings planned from n, d, p and the budget.
 
     **Guarantee**: as `DPLinearRegression`: all that is kept is a function of Gaussian releases under `neighbouring`.
@@ -91,6 +92,8 @@ class DPRandomFeaturesRegressor(RegressorMixin, _RandomFeaturesModel):
         A ledger and the name of the data set's budget in it, where the run is reserved before rows are touched.
     noise_seed, insecure_reproducible : int and bool, default None and False
         For tests only: noise from a seed protects nothing, and the certificate says so.
+    verbose : bool, default False
+        Write to the standard error how far planning, readings and training are and how long the rest will take.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(600, 5)); y = np.tanh(X[:, 0]) + 0.1 * rng.normal(size=600)
@@ -152,6 +155,8 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
         A ledger and the name of the data set's budget in it, where the run is reserved before rows are touched.
     noise_seed, insecure_reproducible : int and bool, default None and False
         For tests only: noise from a seed protects nothing, and the certificate says so.
+    verbose : bool, default False
+        Write to the standard error how far planning, readings and training are and how long the rest will take.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(3000, 4)); y = (X[:, 0] > 0).astype(int)

@@ -31,10 +31,14 @@ def released_arrays(estimator: Any) -> Arrays:
         return arrays | maps | additive_arrays(found)
     if hasattr(estimator, "fit_"):
         arrays["parameters"] = estimator.fit_.parameters
+        if hasattr(estimator, "noise_covariance_"):
+            arrays["noise-covariance"] = estimator.noise_covariance_
         if hasattr(estimator, "inference_") and estimator.inference_.withheld is None:
             found = estimator.inference_.found
             arrays["estimates"] = found.estimates
             arrays["estimates-covariance"], arrays["estimates-privacy"] = found.covariance, found.privacy
+            more = {"errors": found.errors, "steepness": found.steepness}
+            arrays |= {name: array for name, array in more.items() if array is not None}
         return arrays | _map("features", estimator.fit_.features) | _map("target", estimator.fit_.target)
     arrays |= _map("features", estimator.scaler_)
     if hasattr(estimator, "coefs_"):

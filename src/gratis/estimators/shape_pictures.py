@@ -9,7 +9,7 @@ import numpy as np
 
 from gratis.estimators.shapes import Curve, Shapes, Surface
 
-__all__ = ["draw_shapes"]
+__all__ = ["draw_shapes", "draw_terms"]
 
 _INK, _SOFT, _LINE = "#232a35", "#5a6475", "#d9dce2"
 _COLOURS = ("#1f6f8b", "#c8553d", "#5b8c5a", "#7d5ba6", "#d9a441", "#4f6d7a", "#a23b72", "#6b705c")
@@ -58,6 +58,32 @@ def draw_shapes(shapes: Shapes, terms: int, *, classes: Sequence[str] | None = N
     unit = "effect on the prediction" if classes is None else "effect on the log-odds" if not several else "scores"
     figure.suptitle(f"{unit}, with bands of two deviations; most important terms first", fontsize=9, color=_SOFT)
     return figure
+
+
+def draw_terms(shapes: Shapes, terms: int, *, classes: Sequence[str] | None = None) -> list[tuple[str, Any]]:
+    """The most important terms, each as a figure of its own on the scales of all: for narrow screens."""
+    from matplotlib.colors import TwoSlopeNorm
+    from matplotlib.figure import Figure
+
+    chosen = sorted(shapes, key=lambda term: -term.importance)[:terms]
+    limits = _limits([term for term in chosen if isinstance(term, Curve)])
+    largest = max([float(np.abs(_one(term)).max()) for term in chosen if isinstance(term, Surface)] + [1e-12])
+    found = []
+    for term in chosen:
+        figure = Figure(figsize=(3.2, 2.5), layout="constrained", dpi=110)
+        axes = figure.add_subplot()
+        if isinstance(term, Curve):
+            _draw_curve(axes, term, limits, first=True)
+            if term.effect.ndim == 2 and classes:
+                lines = axes.get_lines()[1:]
+                axes.legend(lines, list(classes)[: len(lines)], fontsize=6, frameon=False)
+        else:
+            mesh = _draw_surface(axes, term, TwoSlopeNorm(0.0, -largest, largest))
+            bar = figure.colorbar(mesh, ax=axes, aspect=30)
+            bar.outline.set_visible(False)
+            bar.ax.tick_params(labelsize=7, colors=_SOFT, length=2)
+        found.append((term.name, figure))
+    return found
 
 
 def _limits(curves: Sequence[Curve]) -> tuple[float, float]:

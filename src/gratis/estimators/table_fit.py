@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -146,7 +147,6 @@ class TableJob:
         begin: Callable[[], None] | None = None,
         save: Callable[[TableFit], None] | None = None,
         keep: Callable[[FoundLevels], None] | None = None,
-        progress: bool = False,
         cluster: Any = None,
     ) -> TableFit:
         """Reserve, train, save, commit; then score. From the reservation on, what was reserved is spent.
@@ -159,8 +159,8 @@ class TableJob:
         assert books is None or isinstance(books, LateLedger)
         if self.search is not None and self.found is None:
             whole = self._with_levels(books, dataset, begin, keep)
-            return whole.run(ledger=books, dataset=dataset, save=save, progress=progress, cluster=cluster)
-        estimator = self._estimator(books, dataset, progress)
+            return whole.run(ledger=books, dataset=dataset, save=save, cluster=cluster)
+        estimator = self._estimator(books, dataset)
         rows: tuple[Any, ...] = (self.training,)
         if cluster is not None:
             rows = (ClusterTable(cluster, self.training),)
@@ -172,6 +172,8 @@ class TableJob:
             begin()
         estimator.fit(*rows, plan=self.plan)
         with uninterrupted():
+            if hasattr(estimator, "inference_"):
+                estimator.inference_ = estimator.inference_.renamed(self.schema.names)
             # Classes are given as positions: what that assumed about the file is known only here.
             stated = estimator.certificate_.assumptions + self.assumptions
             estimator.certificate_ = replace(estimator.certificate_, assumptions=stated)
@@ -228,12 +230,10 @@ class TableJob:
         )  # fmt: skip
         estimator.certificate_ = replace(whole, released=own.released)
 
-    def _estimator(self, ledger: LateLedger | None, dataset: str | None, progress: bool) -> Any:
+    def _estimator(self, ledger: LateLedger | None, dataset: str | None) -> Any:
         choices: dict[str, Any] = {}
         if self.n_classes is not None:
             choices["classes"] = list(range(self.n_classes))
-        if self.model == "mlp":
-            choices["progress"] = progress
         return self.plan.estimator(on_invalid="impute", ledger=ledger, dataset=dataset, **choices)
 
     def _score(
@@ -246,17 +246,17 @@ class TableJob:
             X, y = self._rows("held-out").arrays()
         except GratisError as error:
             return None, str(error)
-        event = evaluation_event(len(y), self.budget, regression=self.task == "regression")
+        event = evaluation_event(len(y), self.budget, classes=self.n_classes)
         release = Release(
             event, self.budget, NoiseSource.secure(), ledger=ledger, dataset=dataset, purpose="evaluation",
             assumptions=(DISJOINT, *self.assumptions),
         )  # fmt: skip
         try:
             with release:
-                estimate = evaluate_privately(estimator, X, y, release)
+                estimates = evaluate_privately(estimator, X, y, release)
         except BudgetExceededError:
             return None, "the ledger had no room left for a release on the held-out rows"
-        return HeldOutScore(estimate, release.certificate), None
+        return HeldOutScore(estimates, release.certificate), None
 
     def _context(self, estimator: Any, score: HeldOutScore | None = None, why: str | None = None) -> dict[str, Any]:
         plan, expected = estimator.plan_, getattr(estimator, "expected_score_", None)
@@ -266,6 +266,8 @@ class TableJob:
                 "target": {"name": self.target.name, **self.target.to_json()},
                 "task": self.task,
             },
+            "file": self.table.path.name,
+            "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             "model": self.model,
             "rows": self.training.n_rows,
             "columns": len(self.schema.names),
@@ -277,6 +279,7 @@ class TableJob:
             "expected_score": expected.to_json() if expected is not None else None,
             "held_out": self.held_out,
             "held_out_score": None if score is None else score.estimate.to_json(),
+            "held_out_scores": None if score is None else [one.to_json() for one in score.estimates],
             "held_out_certificate": None if score is None else score.certificate.to_json(),
             "no_score": why,
             "changed": self.streamed and self.table.changed(),
@@ -347,6 +350,8 @@ def plan_table_fit(
     table, full, column, task, assumptions, said = _opened(path, target, task, model, classes, how)
     if missing_target == "leave-out":
         assumptions = tuple(one for one in assumptions if one != _READABLE)
+    if (options or {}).get("inference") or (planned is not None and planned.choices.get("inference")):
+        full = full.with_references()
     n_rows = table.count_rows()
     if not any_delta and budget.delta * n_rows >= 1:
         raise GratisError(

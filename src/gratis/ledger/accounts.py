@@ -12,6 +12,7 @@ from gratis.ledger.spending import spending, total_mu
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError, LedgerError
 from gratis.records.events import Event
+from gratis.records.notebook import card
 from gratis.records.record import JsonObject, Record, plain
 
 __all__ = ["Account", "Reservation", "Status", "add_up", "reservation"]
@@ -91,6 +92,15 @@ class Status:
             head=head.hash,
             entries=head.sequence + 1,
         )
+
+    @property
+    def facts(self) -> list[tuple[str, object]]:
+        """What is spent and left, in words."""
+        left = "not known in mu" if self.remaining_mu is None else f"mu {self.remaining_mu:.4g} of {self.total_mu:.4g}"
+        return [("budget", self.budget.describe()), ("left", left), ("reservations", self.reservations)]
+
+    def _repr_html_(self) -> str:
+        return card(f"Budget of {self.name}", self.facts)
 
     def to_json(self) -> JsonObject:
         """Return plain data for JSON; `epsilon` and `delta` are null when the budget was stated in mu."""

@@ -19,6 +19,7 @@ from gratis.ledger.storage import FORMAT, Snapshot, append, create_file, read, t
 from gratis.records.budget import Budget
 from gratis.records.errors import LedgerError
 from gratis.records.events import Composition, Event, LeafEvent
+from gratis.records.notebook import card
 from gratis.records.record import JsonObject
 
 __all__ = ["Ledger", "Verification", "content_fingerprint"]
@@ -182,6 +183,15 @@ class Ledger:
         """Return where every data set's budget stands, all at one moment."""
         snapshot, accounts = self._read()
         return tuple(Status.of(account, snapshot.head) for account in accounts.values())
+
+    def _repr_html_(self) -> str:
+        try:
+            found = self.statuses()
+        except LedgerError as error:  # a notebook shows it instead of failing
+            return card("Ledger", [], [str(error)])
+        return "".join(status._repr_html_() for status in found) or card(
+            "Ledger", [], ["No data set has a budget yet."]
+        )
 
     def verify(self, *, anchor: str | None = None) -> Verification:
         """Check everything that can be checked; a fault is a LedgerError.

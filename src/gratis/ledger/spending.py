@@ -34,7 +34,7 @@ def total_mu(budget: Budget) -> float:
 class Spending:
     """What some events cost together, every number rounded up.
 
-    `mu` is None when subsampled events are among them (their curve is no Gaussian one); `epsilon`, at the
+    `mu` is None when subsampled events or thresholded counts are among them (no Gaussian curve); `epsilon`, at the
     budget's δ, is None when the budget is stated in mu.
     """
 
@@ -66,7 +66,7 @@ def spending(budget: Budget, events: tuple[Event, ...]) -> Spending:
 
     **Guarantee.** For Gaussian events (mu is a number): the joint release of everything reserved is mu-GDP
     under the budget's relation, also when later events were chosen after seeing earlier releases [1]. For
-    compositions with subsampled events the curve holds when the events' parameters were fixed
+    compositions with subsampled events or thresholded counts the curve holds when the events' parameters were fixed
     beforehand; a filter on a general privacy curve is not free of charge under adaptive choice [2].
 
     References: [1] Smith & Thakurta 2022. [2] Regehr et al. 2026.
@@ -82,7 +82,7 @@ def spending(budget: Budget, events: tuple[Event, ...]) -> Spending:
     mu = guarantee.mu if isinstance(guarantee, GDPGuarantee) else None
     if mu is None and budget.delta is None:
         raise LedgerError(
-            "a budget in mu cannot hold subsampled events, whose privacy curve is not Gaussian; "
+            "a budget in mu cannot hold subsampled events or thresholded counts, whose privacy curve is not Gaussian; "
             "state the budget as epsilon and delta; nothing was reserved"
         )
     epsilon = None if budget.delta is None else epsilon_upper_bound(guarantee, delta=budget.delta)

@@ -16,22 +16,24 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-__all__ = ["HIGHEST", "LOWEST", "ZOOM_BINS", "half_range", "middle", "spread"]
+__all__ = ["HIGHEST", "LOWEST", "half_range", "middle", "spread"]
 
 Array = NDArray[np.float64]
 
 LOWEST, HIGHEST = -30, 40  # octaves of |x| told apart; smaller counts as zero, larger as the highest
-ZOOM_BINS = 24  # half octaves below twice the half-range
 _ROUNDS = 10
 _AT_ONCE, _KEPT_PARTS = 2**18, 8  # entries of a part of columns × shapes, and how many parts are kept
-_USUAL = 5.0  # prior belief that matters where noise is all there is: e-fold in octaves away from 1
+_USUAL = 2.0  # prior belief that matters where noise is all there is: e-fold in octaves away from 1
 _WIDEST, _USUAL_WINDOW = 10.0, 4.0  # of the scale: the window at most, and where a column is not known (recipe F)
+_NOT_ZERO = (1.0, 0.5, 0.2)  # parts of a column that shapes have apart from its zeros, or from its centre
+_NEAR_THE_RANGE = 2.0  # prior belief about spreads: e-fold in octaves below the half-range
+_DOUBT = 0.1  # belief that places below another have together for it to be left
 _RUNS = (1, 2, 3, 4)
 # Noise deviations: for runs next to what is accepted, for runs anywhere, and anywhere among all octaves, where the
 # noise of one of several hundred runs could widen a column by a factor of a million.
 _CLEAR, _CERTAIN, _BEYOND_DOUBT = 2.0, 4.5, 5.5
 _FEWER = 3.0  # for a histogram that holds fewer values than there are records
-_LARGE = 0.1  # a share of the values
+_LARGE, _MOST = 0.1, 0.8  # shares of the values, and of those beyond a window that make a level of a bin
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,8 @@ def _denoised(counts: Array, noise_std: float, n_records: int, shapes: Shapes) -
     at[np.arange(len(lengths)), shapes.places] = 1.0
     for part in parts:
         posterior = _softmax(evidence(part) + np.log(weights))
-        place[part] = (posterior @ at).argmax(axis=1)
+        belief = posterior @ at
+        place[part] = _cautious(belief) if columns == 1 else belief.argmax(axis=1)
         log_size[part] = posterior @ shapes.sizes
         # One place: a mean over several would be wide where a column is merely unclear.
         posterior *= at[:, place[part]].T
@@ -171,6 +174,17 @@ def _denoised(counts: Array, noise_std: float, n_records: int, shapes: Shapes) -
     own = misfit / (misfit + noise_std**2)
     own = max(own, 1e-3)  # thresholds in units of the noise left need some
     return Denoised(fit + own * (counts - fit), own * noise_std, place, log_size, own)
+
+
+def _cautious(belief: Array) -> NDArray[np.int64]:
+    """Return the likeliest place within a few of the lowest that is not out of the question.
+
+    For a single column, a target: values that are clipped cost what they are worth, a range a thousand times too
+    wide costs the fit. Of many columns one that is too wide is merely not used, and their places are taught by all.
+    """
+    lowest = (belief.cumsum(axis=1) >= _DOUBT).argmax(axis=1)[:, None]
+    near = np.abs(np.arange(belief.shape[1]) - lowest - 1.5) < 2
+    return np.asarray(np.where(near, belief, -1.0).argmax(axis=1))
 
 
 def _softmax(scores: Array) -> Array:
@@ -191,10 +205,11 @@ def _octaves(size: int) -> Shapes:
             (1.0,),
             (0.6, 0.4),
             (0.25, 0.4, 0.35),
+            (0.05, 0.27, 0.30, 0.19, 0.10, 0.05, 0.04),  # normal around zero
             (0.5, 0.25, 0.13, 0.07, 0.05),
             (0.2, 0.2, 0.2, 0.2, 0.2),
         ):
-            for share in (1.0, 0.5):
+            for share in _NOT_ZERO:
                 shape = np.zeros(size)
                 shape[0] = 1 - share
                 for back, part in enumerate(profile):
@@ -219,11 +234,11 @@ def _intervals(size: int) -> Shapes:
     return Shapes(np.array(shares), np.array(places), np.full(len(shares), 1 / len(shares)), np.zeros(len(shares)))
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def _distances(size: int) -> Shapes:
     """Distances from the centre: normal, uniform, exponential, two-valued, and each with half of them at the centre."""
     upper = _upper(size)
-    shares, places, sizes = [], [], []
+    shares, places, sizes, usual = [], [], [], []
     for step, scale in enumerate(upper[0] * np.exp2(np.arange(-1, 2 * size) / 4.0)):
         laws = (
             2 * ndtr(upper / scale) - 1,
@@ -232,13 +247,14 @@ def _distances(size: int) -> Shapes:
             (upper >= scale).astype(np.float64),
         )
         for law in laws:
-            for zeros in (0.0, 0.5):
-                below = zeros + (1 - zeros) * law
+            for share in _NOT_ZERO:
+                below = 1 - share + share * law
                 below[-1] = 1.0
                 shares.append(np.diff(below, prepend=0.0))
                 places.append(step // 2)
-                sizes.append(math.log(scale * math.sqrt(1 - zeros)))
-    return Shapes(np.array(shares), np.array(places), np.full(len(shares), 1 / len(shares)), np.array(sizes))
+                sizes.append(math.log(scale * math.sqrt(share)))
+                usual.append(min(1.0, scale) ** (1 / (_NEAR_THE_RANGE * math.log(2))))
+    return Shapes(np.array(shares), np.array(places), np.array(usual) / sum(usual), np.array(sizes))
 
 
 def _upper(size: int) -> Array:
@@ -289,13 +305,16 @@ def _edge(counts: Array, noise_std: float, top: NDArray[np.int64], tail: float) 
 
 
 def _level(counts: Array, noise_std: float, edge: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the highest bin above `edge` that certainly holds a level by itself (no tail leads there), or `edge`.
+    """Return the bin above `edge` that certainly holds a level by itself (no tail leads there), or `edge`.
 
-    A tail that runs out has as much in the half octaves before as in any one of its own.
+    A tail that runs out has as much in the half octaves before as in any one of its own, and a heavy one is spread
+    over several: a level holds nearly all that lies beyond the edge.
     """
     size = counts.shape[1]
-    apart = np.zeros(counts.shape, dtype=bool)
+    above = np.arange(size) > edge[:, None]
+    beyond = np.where(above, counts, 0.0).sum(axis=1, keepdims=True)
     before = np.maximum(counts[:, 1:-1], counts[:, :-2])
+    apart = np.zeros(counts.shape, dtype=bool)
     apart[:, 2:] = (counts[:, 2:] > _CERTAIN * noise_std) & (before < 0.2 * counts[:, 2:])
-    apart &= np.arange(size) > edge[:, None]
+    apart &= above & (counts > _MOST * beyond - noise_std * math.sqrt(size))
     return np.where(apart.any(axis=1), size - 1 - apart[:, ::-1].argmax(axis=1), edge)

@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from gratis.records.certificates import Randomness
 from gratis.records.checks import check_count, check_non_negative
 from gratis.records.errors import GratisError
+from gratis.records.progress import released
 
 __all__ = ["DRAWS", "GRID_BITS", "NoiseSource", "noise_source", "snap"]
 
@@ -105,6 +106,7 @@ class NoiseSource:
         exact = np.asarray(values, dtype=np.float64)
         noised = self.normal(std, exact.shape)
         np.add(noised, exact, out=noised, where=np.isfinite(exact))
+        released()
         return noised
 
     def release(self, values: ArrayLike, std: float) -> NDArray[np.float64]:

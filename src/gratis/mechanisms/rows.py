@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.numerics.chunks import in_chunks
+from gratis.numerics.rounding import ROWS_PER_CHUNK
 from gratis.numerics.tree_sum import TreeSum
 from gratis.records.errors import GratisError
+from gratis.records.progress import tracked
 
 __all__ = ["Rows"]
 
@@ -35,7 +37,7 @@ class Rows:
         self, batches: Chunks, n_rows: int, n_features: int, *, chunks: Chunks | None = None, in_memory: bool = False
     ) -> None:
         self.batches, self.n_rows, self.n_features, self.in_memory = batches, n_rows, n_features, in_memory
-        self.chunks = chunks or (lambda: in_chunks(self.batches()))
+        self.chunks = chunks or (lambda: tracked(in_chunks(self.batches()), "reading", -(-n_rows // ROWS_PER_CHUNK)))
 
     @classmethod
     def held(cls, X: Array, *others: Array) -> Rows:

@@ -1,4 +1,4 @@
-"""Backwards: how many rows, or which ε, a target R² needs."""
+"""Backwards: how many rows, or which ε, a target needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gratis.records.budget import Budget
 from gratis.records.checks import check_finite
 from gratis.records.errors import GratisError
 
-__all__ = ["needed_for_target", "predicted_r_squared"]
+__all__ = ["least_reaching", "needed_for_target", "predicted_r_squared"]
 
 _MOST_ROWS = 10**10
 _MOST_MU = 50.0
@@ -58,8 +58,8 @@ def needed_for_target(facts: LinearFacts, *, target_r2: float) -> dict[str, Any]
         budget = Budget(mu=math.exp(log_mu), neighbouring=facts.budget.neighbouring)
         return predicted_r_squared(replace(facts, budget=budget))
 
-    log_n = _least(rows, target, math.log(2), math.log(_MOST_ROWS))
-    log_mu = _least(strength, target, math.log(1e-6), math.log(_MOST_MU))
+    log_n = least_reaching(rows, target, math.log(2), math.log(_MOST_ROWS))
+    log_mu = least_reaching(strength, target, math.log(1e-6), math.log(_MOST_MU))
     n_needed = None if log_n is None else math.ceil(math.exp(log_n))
     mu_needed = None if log_mu is None else math.exp(log_mu)
     delta = facts.budget.delta if facts.budget.delta is not None else 1e-5
@@ -83,11 +83,17 @@ def needed_for_target(facts: LinearFacts, *, target_r2: float) -> dict[str, Any]
     }
 
 
-def _least(function: Callable[[float], float], target: float, low: float, high: float) -> float | None:
-    """Least x where the increasing function reaches the target, to a part in a hundred; None if it never does."""
+def least_reaching(
+    function: Callable[[float], float], target: float, low: float, high: float, *, tolerance: float = 0.01
+) -> float | None:
+    """Least x where the increasing function reaches the target, up to the tolerance; None if it never does.
+
+    >>> round(least_reaching(lambda x: x * x, 2.0, 0.0, 4.0), 2)
+    1.42
+    """
     if function(high) < target:
         return None
-    while high - low > 0.01:
+    while high - low > tolerance:
         middle = 0.5 * (low + high)
         low, high = (low, middle) if function(middle) >= target else (middle, high)
     return high

@@ -12,6 +12,7 @@ from gratis.planning.one_pass.prediction import predict_final_risks
 from gratis.planning.one_pass.schedule_optimisation import Family, FamilyKind, optimise_all
 from gratis.planning.one_pass.schedule_regret import optimise_worst_regret
 from gratis.planning.one_pass.schedules import Schedule
+from gratis.records.progress import tracked
 
 __all__ = ["ONE_PASS_FAMILIES", "OnePassCandidate", "one_pass_candidates"]
 
@@ -44,7 +45,7 @@ def one_pass_candidates(
     alphas = [float(name.removeprefix("poly:")) for name in families if name.startswith("poly:")]
     widest = max((Family.parse(name).kind for name in families), key=list(FamilyKind).index)
     # Wide families start from narrow ones.
-    optima = [optimise_all(problem, alphas or (0.0, 1.0), top=widest) for problem in problems]
+    optima = [optimise_all(problem, alphas or (0.0, 1.0), top=widest) for problem in tracked(problems, "planning")]
     found = []
     for name in families:
         family = Family.parse(name)

@@ -26,6 +26,7 @@ from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
 from gratis.records.plans import Plan
 from gratis.records.predictions import Prediction
+from gratis.records.progress import counted, tracked
 from gratis.records.record import JsonObject
 from gratis.records.settings import FeatureSettings
 
@@ -104,16 +105,20 @@ def plan_random_features(
     power = feature_second_moment(phi)
     mu = calibrate_mu(budget)
     small_n, small_d, small_p, denser = shrunken(n, d, p, check_count("twin_records", twin_records))
-    drawn = _draw_twins(small_n, small_d, small_p, phi, seed, twins)
-    search = _Search(drawn, power, budget.neighbouring.sensitivity_factor / (mu * denser), seed)
-    search.extend(*_COARSE)
-    clip, time, _ = search.best()
-    search.extend(*_neighbours(clip, time))
-    clip, time, _ = search.best()
-    directions = min(d, n)  # of the training rows
-    longer = _LONG_TIMES[_LONG_TIMES * _STABLE * directions * n * min(n, p) < _MOST_WORK]
-    if time == _TIMES[-1] and len(longer):
-        search.extend(_CLIPS[np.abs(np.log(_CLIPS / clip)) < 0.5], longer)
+    with counted("planning", 4) as advance:  # drawing; coarse, fine and sometimes longer paths
+        drawn = _draw_twins(small_n, small_d, small_p, phi, seed, twins)
+        advance(1)
+        search = _Search(drawn, power, budget.neighbouring.sensitivity_factor / (mu * denser), seed)
+        search.extend(*_COARSE)
+        advance(1)
+        clip, time, _ = search.best()
+        search.extend(*_neighbours(clip, time))
+        advance(1)
+        clip, time, _ = search.best()
+        directions = min(d, n)  # of the training rows
+        longer = _LONG_TIMES[_LONG_TIMES * _STABLE * directions * n * min(n, p) < _MOST_WORK]
+        if time == _TIMES[-1] and len(longer):
+            search.extend(_CLIPS[np.abs(np.log(_CLIPS / clip)) < 0.5], longer)
     clip, time, losses = search.best()
 
     # Near the flow for independent inputs (as twins have), stable for any.
@@ -189,7 +194,7 @@ def plan_random_features(
 def _draw_twins(n: int, d: int, p: int, activation: Activation, seed: int, count: int) -> list[SignTwin]:
     """Draw the twins, which are the same for every budget."""
     rng = np.random.default_rng(seed)
-    return [draw_sign_twin(n, d, p, activation, rng=rng, n_test=_TEST_RECORDS) for _ in range(count)]
+    return [draw_sign_twin(n, d, p, activation, rng=rng, n_test=_TEST_RECORDS) for _ in tracked(range(count), "twins")]
 
 
 def _neighbours(clip: float, time: float) -> tuple[Array, Array]:
@@ -210,7 +215,7 @@ class _Search:
     def extend(self, clips: Array, times: Array) -> None:
         """Train every twin at every pair."""
         clip, time = (grid.ravel() for grid in np.meshgrid(clips, times, indexing="ij"))
-        found = np.array([self._train(twin, clip, time) for twin in self._twins])
+        found = np.array([self._train(twin, clip, time) for twin in tracked(self._twins, "twins")])
         self.settings += zip(clip.tolist(), time.tolist(), strict=True)
         self._losses = np.hstack([self._losses, found])
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from gratis.accounting import calibrate_mu
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
-from gratis.recipes.additive_stages import AdditivePlan, plan_additive, run_additive
+from gratis.recipes.additive_plan import AdditivePlan, plan_additive
+from gratis.recipes.additive_run import run_additive
 from gratis.recipes.released_additive import ReleasedAdditive
 from gratis.records.budget import Budget
 from gratis.records.facts import Facts
@@ -49,7 +50,7 @@ class Additive:
         """What will be released, in words and numbers."""
         return _plan(self.stages, self.budget)
 
-    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> AdditiveRelease:
+    def run(self, rows: Rows, *, noise: NoiseSource) -> AdditiveRelease:
         """Release everything; rows that are not in memory are read anew for every release, in constant memory."""
         model, expected = run_additive(rows, self.stages, noise=noise, impute=self.impute, directions=self.directions)
         return AdditiveRelease(model, expected)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,11 +17,12 @@ from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
 from gratis.mechanisms.second_moments import Preconditioner, second_moment_event
 from gratis.models.linear import LinearModel
-from gratis.planning.interval_width import predicted_width, rows_for_intervals
+from gratis.planning.interval_width import WidthPrediction, predict_width, rows_for_intervals
 from gratis.planning.twins.twin import TwinChoice
 from gratis.recipes.recipe import Reading
 from gratis.recipes.staged_linear import LinearRelease, StagedLinear, flat_twin, in_original_units, twin_prediction
 from gratis.records.budget import Budget
+from gratis.records.checks import check_positive
 from gratis.records.events import Composition
 from gratis.records.facts import Facts
 from gratis.records.plans import Plan
@@ -35,11 +37,21 @@ from gratis.stages.one_step import (
     release_residual_sizes,
     release_step,
 )
+from gratis.stages.released_inference import ReleasedInference
 from gratis.stages.released_linear import ReleasedLinear
 from gratis.stages.sandwich import choose_clips, combined, shrunk, solve_step
 from gratis.stages.staged import StagedPlan, check_memory, release_basis
 
-__all__ = ["InferenceRelease", "LinearInference", "ReleasedInference", "least_rows"]
+__all__ = [
+    "ESTIMANDS",
+    "HIDDEN",
+    "InferenceRelease",
+    "LinearInference",
+    "least_rows",
+    "needed_for_width",
+    "original_units",
+    "too_few",
+]
 
 Array = NDArray[np.float64]
 
@@ -53,22 +65,16 @@ _SHARES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleasedInference:
-    """Estimates (intercept first) in original units, with their covariance; or, withheld, why there are none."""
-
-    rows: int
-    estimates: Array | None = None
-    covariance: Array | None = None
-    privacy: Array | None = None  # the part of the covariance that is privacy's
-    withheld: str | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class InferenceRelease(LinearRelease):
     """A linear model for predictions, and what may be said about its coefficients."""
 
     inference: ReleasedInference
+
+
+# What intervals are of, and the least K²/d_eff of its weights: rows as they are, long ones with less weight; or columns
+# pulled to their released windows, which bound nearly all rows by themselves, so that weights hardly act.
+ESTIMANDS = {"weighted": 1.0, "winsorised": 4.0}
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,7 @@ class LinearInference:
     facts: Facts
     budget: Budget
     reading: Reading
+    estimand: str = "weighted"
     chosen_from_releases: bool = True
     needs_arrays: bool = False
 
@@ -97,17 +104,7 @@ class LinearInference:
     @property
     def withheld(self) -> str | None:
         """Why there will be no intervals, from public sizes, and what would help; None if there will be."""
-        rows, columns = self.facts.rows, self.facts.columns
-        wanted = least_rows(columns, self.budget)
-        if rows >= wanted:
-            return None
-        few = (columns + 1) * (rows / wanted) ** (2 / 3) - 1
-        epsilon = gdp_epsilon_upper_bound(mu=self.mu * wanted / rows, delta=self.budget.delta or 1e-6)
-        fewer = f", or at most {int(few)} columns" if few >= 1 else ""
-        return (
-            f"intervals are withheld: {rows} rows of {columns} columns are too few for {self.budget.describe()}; "
-            f"about {wanted} rows would do, or epsilon of about {epsilon:.2g}{fewer}"
-        )
+        return too_few(self.facts, self.budget, least_rows(self.facts.columns, self.budget))
 
     @cached_property
     def _mus(self) -> dict[str, float]:
@@ -156,6 +153,11 @@ class LinearInference:
     def _prediction(self) -> Prediction:
         return twin_prediction(self.twin, None, "twin of a flat spectrum, of the start alone")
 
+    @cached_property
+    def width(self) -> WidthPrediction:
+        """How wide intervals will be, and the radius of the weights that goes with it."""
+        return predict_width(self.step, 2 * self._prediction().value, least_radius=ESTIMANDS[self.estimand])
+
     @property
     def event(self) -> Composition:
         """The whole fit as one event, where there are intervals."""
@@ -167,8 +169,8 @@ class LinearInference:
         if self.withheld is not None:
             plain = self._staged().plan
             return replace(plain, reasons=(f"{self.withheld[0].upper()}{self.withheld[1:]}.", *plain.reasons))
-        event, prediction = self.event, self._prediction()
-        width = predicted_width(self.step, 2 * prediction.value)
+        event, prediction, width = self.event, self._prediction(), self.width
+        details = {"interval_width_over_ols": width.value, "interval_width_family": width.family}
         return Plan(
             algorithm="full-batch",
             schedule="preconditioned, then one step of bounded influence",
@@ -181,10 +183,11 @@ class LinearInference:
             ),
             budget=self.budget,
             event=event,
-            prediction=replace(prediction, details=prediction.details | {"interval_width_over_ols": width}),
+            prediction=replace(prediction, details=prediction.details | details),
             reasons=(
-                f"{self.budget.describe()}: intervals will be about {width:.2g} times as wide as those of least "
-                "squares without privacy, on normal columns.",
+                f"{self.budget.describe()}: intervals will be about {width.value:.3g} times as wide as those of least "
+                f"squares without privacy if columns and errors are normal, {width.low:.3g} to {width.high:.3g} times "
+                "over skewed and 0/1 columns and heavy-tailed or skewed errors.",
                 "Scales, second moments, descent, and a step with its covariance share the budget; weights and clips "
                 "are chosen from what was released, never by looking at the data.",
             ),
@@ -193,7 +196,7 @@ class LinearInference:
     def _staged(self) -> StagedLinear:
         return StagedLinear(self.facts, self.budget, self.reading)
 
-    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> InferenceRelease:
+    def run(self, rows: Rows, *, noise: NoiseSource) -> InferenceRelease:
         """Release the start, then the step; what is chosen in between is a function of what was released."""
         if self.withheld is not None:
             plain = self._staged().run(rows, noise=noise)
@@ -211,11 +214,12 @@ class LinearInference:
             learning_rate=twin.learning_rate, mu=self.stages.descent_mu, neighbouring=self.budget.neighbouring,
             noise=noise,
         ).parameters[:, 0]  # fmt: skip
-        radius = math.sqrt(self.step.radius * moved.effective_dimension)
-        read = BoundedRows(basis.features, basis.target, moved, radius)
-        clips = choose_clips(
-            release_residual_sizes(rows, read, start, self.step, noise=noise), radius, self.step
-        )  # fmt: skip
+        radius = math.sqrt(self.width.radius * moved.effective_dimension)
+        if self.estimand == "winsorised":
+            radius = max(radius, _within_windows(moved, basis.features))
+        read = BoundedRows(basis.features, basis.target, moved, radius, winsorised=self.estimand == "winsorised")
+        sizes = release_residual_sizes(rows, read, start, self.step, noise=noise)
+        clips = choose_clips(sizes, radius, self.step)
         released = release_step(rows, read, start, clips.residual, self.step, noise=noise)
         solved = solve_step(released, clips, moved.effective_dimension, n)
 
@@ -247,8 +251,8 @@ class LinearInference:
         )  # fmt: skip
         prediction = in_original_units(self._prediction(), fit)
         if not solved.trusted:
-            return InferenceRelease(fit, prediction, ReleasedInference(rows=n, withheld=_HIDDEN))
-        change, shift = _original_units(moved, basis.features, basis.target)
+            return InferenceRelease(fit, prediction, ReleasedInference(rows=n, withheld=HIDDEN))
+        change, shift = original_units(moved, basis.features, basis.target)
         return InferenceRelease(
             fit, prediction,
             ReleasedInference(
@@ -256,6 +260,7 @@ class LinearInference:
                 estimates=change @ found + shift,
                 covariance=change @ (privacy + sampling) @ change.T,
                 privacy=change @ privacy @ change.T,
+                errors=sizes.law() * [[float(basis.target.scale[0])], [1.0]],
             ),
         )  # fmt: skip
 
@@ -265,13 +270,64 @@ def least_rows(columns: int, budget: Budget) -> int:
     return rows_for_intervals(columns, mu=calibrate_mu(budget), neighbouring=budget.neighbouring)
 
 
-_HIDDEN = (
+def too_few(facts: Facts, budget: Budget, wanted: int) -> str | None:
+    """Why there can be no intervals with fewer rows than `wanted`, and what would help; None if there are as many."""
+    rows, columns = facts.rows, facts.columns
+    if rows >= wanted:
+        return None
+    few = (columns + 1) * (rows / wanted) ** (2 / 3) - 1
+    epsilon = gdp_epsilon_upper_bound(mu=calibrate_mu(budget) * wanted / rows, delta=budget.delta or 1e-6)
+    fewer = f", or at most {int(few)} columns" if few >= 1 else ""
+    return (
+        f"intervals are withheld: {rows} rows of {columns} columns are too few for {budget.describe()}; "
+        f"about {wanted} rows would do, or epsilon of about {epsilon:.2g}{fewer}"
+    )
+
+
+def needed_for_width(
+    facts: Facts, budget: Budget, factor: float, *, estimand: str = "weighted"
+) -> tuple[int | None, float | None]:
+    """Return the rows at this budget, and the ε at these rows, from which intervals are predicted at `factor` of OLS'.
+
+    For normal columns and errors, by bisection to 1 %. None where nothing up to 10¹⁰ rows or ε = 64 suffices: clips and
+    weights cost some per cent whatever the noise.
+    """
+    check_positive("factor", factor)
+
+    def predicted(rows: int, asked: Budget) -> float:
+        made = LinearInference(replace(facts, rows=rows), asked, Reading(), estimand)
+        return math.inf if made.withheld is not None else made.width.value
+
+    def least(suffices: Callable[[float], bool], low: float, high: float) -> float | None:
+        if not suffices(high):
+            return None
+        while high / low > 1.01:
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if suffices(middle) else (middle, high)
+        return high
+
+    rows = least(lambda n: predicted(math.ceil(n), budget) <= factor, 10.0, 1e10)
+    delta = budget.delta or 1e-6
+    epsilon = least(
+        lambda e: predicted(facts.rows, Budget(epsilon=e, delta=delta, neighbouring=budget.neighbouring)) <= factor,
+        1e-3, 64.0,
+    )  # fmt: skip
+    return None if rows is None else math.ceil(rows), epsilon
+
+
+def _within_windows(moved: Preconditioner, features: Standardiser) -> float:
+    """Length of a row with one column at the end of its window and others of usual size: weights leave it alone."""
+    ends = np.square(moved.transform(np.diag(np.append(features.window / features.scale, 0.0)))).sum(axis=1)
+    return math.sqrt(moved.effective_dimension + float(np.minimum(ends, 1e4).max()))
+
+
+HIDDEN = (
     "intervals are withheld: some direction of the columns varies less than the noise of its release; columns that "
     "nearly repeat others or hardly vary should be left out, or more rows or a larger epsilon are needed"
 )
 
 
-def _original_units(moved: Preconditioner, features: Standardiser, target: Standardiser) -> tuple[Array, Array]:
+def original_units(moved: Preconditioner, features: Standardiser, target: Standardiser) -> tuple[Array, Array]:
     """Return M and m such that Mθ + m are intercept and slopes in original units, for θ in the released basis."""
     size = features.scale.size + 1
     unit, place = float(target.scale[0]), float(target.centre[0])

@@ -13,6 +13,7 @@ from gratis.accounting import calibrate_mu, split_mu
 from gratis.mechanisms.clipped_gradient import clipped_gradient_sum, row_norms, sanitised
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
+from gratis.mechanisms.second_moments import Preconditioner
 from gratis.models.logistic import SoftmaxModel
 from gratis.planning.class_flow import LARGEST_STEP, class_flow, flow_steps, largest_factor
 from gratis.planning.class_forecast import class_forecast, class_prediction
@@ -49,11 +50,12 @@ _TWIN_SEED = 20261115  # public: the twin's synthetic data is the same for every
 
 @dataclass(frozen=True, slots=True)
 class ClassRelease:
-    """A linear classifier that was released, the released shares of its classes, and what is predicted of it."""
+    """A linear classifier that was released, the shares of its classes and its basis, and what is predicted of it."""
 
     fit: ReleasedLinear
     prediction: Prediction
     prior: NDArray[np.float64]
+    moved: Preconditioner
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ class StagedLogistic:
         event = Composition((*before, self._counts, descent, *([] if calibration is None else [calibration])))
         return _plan(stages, event, self.budget, self._classes, self.descent)
 
-    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> ClassRelease:
+    def run(self, rows: Rows, *, noise: NoiseSource) -> ClassRelease:
         """Release; the settings of the descent follow from what was released before it."""
         stages, plan, calibration = self.stages, self.plan, self._calibration
         basis = release_basis(rows, stages, noise=noise, features=self.reading.features, impute=self.reading.impute)
@@ -163,7 +165,7 @@ class StagedLogistic:
         prediction = plan.prediction
         if calibration is not None:
             prediction = _forecast(basis.moved.spectrum, prior, stages, "the released spectrum and class counts")
-        return ClassRelease(fit, prediction, prior)
+        return ClassRelease(fit, prediction, prior, basis.moved)
 
     def _flow(self, stages: StagedPlan, dimension: float, prior: NDArray[np.float64]) -> _Flow:
         steps, descent = stages.steps, self.descent

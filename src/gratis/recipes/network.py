@@ -113,7 +113,7 @@ class Network:
         except (MemoryError, RuntimeError):
             raise GratisError("there is not enough memory for this network; lower width or depth") from None
 
-    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> NetworkRelease:
+    def run(self, rows: Rows, *, noise: NoiseSource) -> NetworkRelease:
         """Release scales and weights."""
         import torch
 
@@ -133,6 +133,5 @@ class Network:
             learning_rates=falling_rates(settings.mean_rate, settings.steps),
             noise=noise,
             average=settings.average,
-            progress=progress,
         )
         return NetworkRelease(features, [p.detach().numpy().T.copy() for p in result.module.parameters()])

@@ -95,7 +95,7 @@ class OnePassLinear:
         """What the pass will release."""
         return self.stages.plan
 
-    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> LinearRelease:
+    def run(self, rows: Rows, *, noise: NoiseSource) -> LinearRelease:
         """Pass over the rows in their order, in constant memory."""
         stages = self.stages
         fit = fit_one_pass(

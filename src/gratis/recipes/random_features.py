@@ -243,7 +243,7 @@ class FixedFeatures:
         if obstacle is not None:
             raise GratisError(f"the dual engine cannot run here: {obstacle}")
 
-    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> FeatureRelease:
+    def run(self, rows: Rows, *, noise: NoiseSource) -> FeatureRelease:
         """Release scales, the mean of the features where it is planned, and θ."""
         X, y = rows.arrays()
         scales, _ = self._scales

@@ -33,7 +33,7 @@ class Recipe(Protocol):
     def needs_arrays(self) -> bool:
         """Whether it needs more than sums over the rows, hence all of them in memory."""
 
-    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> Any:
+    def run(self, rows: Rows, *, noise: NoiseSource) -> Any:
         """Release; from here on nothing may raise or warn because of a value. Left-out records have a NaN target."""
 
 

@@ -96,7 +96,7 @@ class StagedLinear:
         """The plan as it is known before the data is touched: the spectrum is still assumed to be flat."""
         return _staged_plan(self.stages, self.budget, self.facts.classes, self.descent)
 
-    def run(self, rows: Rows, *, noise: NoiseSource, progress: bool = False) -> LinearRelease:
+    def run(self, rows: Rows, *, noise: NoiseSource) -> LinearRelease:
         """Run the stages; the settings of the last one are chosen from what the others released."""
         stages, classes = self.stages, self.facts.classes
         chosen: list[TwinChoice] = []
@@ -184,7 +184,7 @@ def _staged_plan(stages: StagedPlan, budget: Budget, n_classes: int | None, desc
     words = (
         "Clip norm and learning rate are the user's."
         if fixed
-        else "Clip norm and learning rate minimise the worst regret over a family of synthetic problems with "
+        else "Clip norm and learning rate minimise the mean risk over a family of synthetic problems with "
         f"{family}; no setting is chosen by looking at scores on the data."
     )
     return Plan(
@@ -209,24 +209,24 @@ def _staged_plan(stages: StagedPlan, budget: Budget, n_classes: int | None, desc
 
 
 def twin_prediction(choice: TwinChoice, n_classes: int | None, source: str) -> Prediction:
-    """What a twin says of the settings it chose: the median over its members, and their range."""
+    """What a twin says of the settings it chose: the mean over its members, and their range."""
     risks = np.array(choice.risks)
     if n_classes is None:
         risks = risks / 2  # twins report E(xᵀθ − xᵀθ*)², the excess risk is half of that
     return Prediction(
         quantity="excess_risk",
-        value=float(np.median(risks)),
+        value=float(np.mean(risks)),
         low=float(risks.min()),
         high=float(risks.max()),
         source=source,
         assumptions=(
             "rows with log-normal lengths, skewed label noise",
             "members: " + "; ".join(dict.fromkeys(map(_described, choice.members))),
-            "median over the members; the range is over the members",
+            "mean over the members; the range is over the members",
         ),
         details={
             "unit": "½·variance of the target" if n_classes is None else "nats of cross-entropy",
-            "null_risk": float(np.median(choice.null_risks)) / (2 if n_classes is None else 1),
+            "null_risk": float(np.mean(choice.null_risks)) / (2 if n_classes is None else 1),
         },
     )
 

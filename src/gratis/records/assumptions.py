@@ -10,7 +10,7 @@ __all__ = ["ASSUMPTIONS", "Assumption", "assumption_id", "assumption_text"]
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """One thing that must hold, and what it asks of the people involved.
+    """One thing that must hold, what it asks of the people involved, and how they can check it.
 
     `wordings`: the present one first, then every earlier one that stands in a certificate somewhere (those of version
     0.1.0 held sentences, not ids). A number in a sentence is written #.
@@ -18,52 +18,64 @@ class Assumption:
 
     asks: str
     wordings: tuple[str, ...]
+    check: str = ""
 
 
 ASSUMPTIONS: dict[str, Assumption] = {
     "row-order": Assumption(
         "do not sort or group the file by something that is secret",
         ("the order of rows is independent of their content",),
+        check="look at how the file was exported: no sorting by a column that is secret, no grouping by it",
     ),
     "parameters-only": Assumption(
         "whoever asks for a prediction shows the row that is asked about",
         ("only the released parameters are protected: a prediction at a private input reveals that input",),
+        check="see who may send rows to the model and who reads the answers",
     ),
     "public-inputs": Assumption(
         "decide on columns, classes and sizes without looking at the rows",
         ("public inputs (number of rows, columns, classes, seeds of features) do not depend on the private data",),
+        check="see when columns, classes and sizes were fixed: before the rows were looked at, or in a written plan",
     ),
     "one-pass-once": Assumption(
         "no row is repeated, and nobody saw the model before the pass had ended",
         ("one pass: each record is used in exactly one step, and only the last iterate is released",),
+        check="count the rows that are equal, inside the organisation; see that no intermediate model was handed out",
     ),
     "one-pass-non-expansive": Assumption(
         "enforced by the program, row by row",
         ("one pass: every step map is non-expansive, by the step cap 2/(L·‖x‖²) on each record",),
+        check="nothing to do; the replay audit (gratis audit replay) looks for a step that breaks it",
     ),
     "one-pass-fixed": Assumption(
         "enforced by the program: the plan is made first",
         ("one pass: step sizes, clip norms and noise were fixed before data was read",),
+        check="compare the certificate's settings with the plan file of gratis plan --output",
     ),
     "full-batch": Assumption(
         "even someone who saw every intermediate step learns no more than stated",
         ("full batch: every record enters every step, and all iterates may be released",),
+        check="nothing to do",
     ),
     "public-classes": Assumption(
         "that a class occurs at all is no secret; list the classes with --classes if it is",
         ("the set of classes that occur is public",),
+        check="see whether the list of classes is published elsewhere, or the fit was run with --classes",
     ),
     "public-types": Assumption(
         "whether a column looks like numbers is no secret; write a --schema if it is",
         ("the types of columns, guessed from the first cells of the CSV file, are public",),
+        check="see whether the types of the columns are documented, or the fit was run with --schema",
     ),
     "readable-cells": Assumption(
         "a file that cannot be used is refused with the reason, before anything is spent",
         ("that cells can be read, and targets are present and of more than one value, is public",),
+        check="see that refusals of the program were not shown to outsiders while the file was corrected",
     ),
     "many-target-values": Assumption(
         "how many values the target has is no secret; pass --task if it is",
         ("that the target has more than # different values is public",),
+        check="see whether the kind of target is documented, or the fit was run with --task",
     ),
     "disjoint-parts": Assumption(
         "the score and the model are about different people",
@@ -71,6 +83,7 @@ ASSUMPTIONS: dict[str, Assumption] = {
             "held-out rows were chosen by their position alone and no row is in both parts: a row enters the model or "
             "the score, so that releasing both costs the larger of the two budgets, not their sum",
         ),
+        check="see that no person has rows in both parts: one row a person, or a unit of privacy that says otherwise",
     ),
 }
 

@@ -9,11 +9,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypedDict
 
-from gratis.records.assumptions import assumption_id
+from gratis.records.assumptions import assumption_id, assumption_text
 from gratis.records.budget import Budget
 from gratis.records.errors import CertificateError, GratisError
 from gratis.records.events import Event
 from gratis.records.neighbouring import Neighbouring
+from gratis.records.notebook import card
 from gratis.records.record import JsonObject, Record, read_record
 from gratis.records.strict_json import read_json
 
@@ -122,6 +123,13 @@ class Certificate(Record):
         if data.get("neighbouring") != str(certificate.neighbouring):
             raise CertificateError("the certificate names no neighbouring relation, or two different ones")
         return certificate
+
+    def _repr_html_(self) -> str:
+        proved = [(name, value) for name, value in self.guarantee.items() if name in ("epsilon", "delta", "mu")]
+        where = [("neighbouring", self.neighbouring), ("unit", self.unit), ("selection", self.selection)]
+        secure = [] if self.randomness.get("secure") else ["The noise came from a seed: NO protection."]
+        resting = [f"It rests on: {assumption_text(name)}." for name in self.assumptions]
+        return card("Certificate: what was released, and what that proves", [*proved, *where], [*secure, *resting])
 
     def write(self, path: str | Path) -> None:
         """Write as JSON with sorted keys."""

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["BudgetExceededError", "CertificateError", "GratisError", "LedgerError", "MissingExtraError"]
+__all__ = [
+    "BudgetExceededError",
+    "CertificateError",
+    "GratisError",
+    "LedgerError",
+    "MissingExtraError",
+    "PrivacyLeakWarning",
+]
 
 
 class GratisError(ValueError):
@@ -19,6 +26,10 @@ class BudgetExceededError(LedgerError):
 
 class CertificateError(GratisError):
     """The certificate is malformed or does not follow from its events."""
+
+
+class PrivacyLeakWarning(UserWarning):
+    """Something that no guarantee covers is about to be computed from private rows; known from public facts."""
 
 
 class MissingExtraError(GratisError, ImportError):

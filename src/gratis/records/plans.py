@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 
 from gratis.records.budget import Budget
 from gratis.records.events import Event
+from gratis.records.notebook import card
 from gratis.records.predictions import Prediction
 from gratis.records.record import JsonObject, Record
 from gratis.records.settings import Settings
 
-__all__ = ["Plan"]
+__all__ = ["Plan", "cost_words"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,26 @@ class Plan(Record):
         """Return plain data for JSON (the event goes into the certificate, not here)."""
         return {name: value for name, value in Record.to_json(self).items() if name != "event"}
 
+    def _repr_html_(self) -> str:
+        found = self.prediction
+        predicted = f"{found.value:.3g} ({found.low:.3g} to {found.high:.3g})"
+        facts = [
+            ("budget", self.budget.describe()),
+            ("algorithm", self.algorithm),
+            (f"predicted {found.quantity.replace('_', ' ')}", predicted),
+        ]
+        return card("Plan: nothing is spent yet", facts, self.reasons)
+
     def explain(self) -> str:
         """Return the reasons in words."""
         return "\n".join(self.reasons)
+
+
+def cost_words(value: float, low: float, high: float, unit: str) -> str:
+    """What privacy is predicted to cost, as a range.
+
+    >>> cost_words(0.013, 0.0012, 0.127, "R²"), cost_words(0.004, 0.002, 0.006, "nats of log loss")
+    ('0.00 to 0.13 of R²', '0.002 to 0.006 nats of log loss')
+    """
+    digits = 2 if high >= 0.02 else 3
+    return f"{low:.{digits}f} to {high:.{digits}f} {unit if unit.startswith('nats') else f'of {unit}'}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from gratis.records.checks import check_finite
 from gratis.records.errors import GratisError
+from gratis.records.notebook import card
 from gratis.records.record import JsonObject, Record, plain, read_record
 
 __all__ = ["Estimate", "Prediction"]
@@ -45,6 +46,11 @@ class Prediction(Record):
         """(low, high)."""
         return self.low, self.high
 
+    def _repr_html_(self) -> str:
+        facts = [("value", self.value), ("range", f"{self.low:.4g} to {self.high:.4g}"), ("from", self.source)]
+        assumed = [f"Assumed: {one}." for one in self.assumptions]
+        return card(f"Predicted {self.quantity.replace('_', ' ')}", facts, assumed)
+
     def to_json(self) -> JsonObject:
         """Return plain data for JSON, the details beside the rest."""
         data = Record.to_json(self)  # not `super()`: a slotted dataclass is made twice, and it would see the first
@@ -77,3 +83,8 @@ class Estimate(Record):
     confidence: float
     samples: int
     method: str
+
+    def _repr_html_(self) -> str:
+        span = f"{self.low:.4g} to {self.high:.4g} at {100 * self.confidence:g} %"
+        facts = [("value", self.value), ("range", span), ("samples", self.samples)]
+        return card(f"Estimated {self.quantity.replace('_', ' ')}", facts, [self.method])

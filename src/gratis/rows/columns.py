@@ -25,7 +25,7 @@ from gratis.rows.tables import numbers
 __all__ = ["Column", "Kind", "as_text", "can_be_target", "in_words", "is_number", "is_text"]
 
 Array = NDArray[np.float64]
-_KEYS = ("levels", "buckets", "missing", "parts", "format", "unreadable")
+_KEYS = ("levels", "buckets", "missing", "parts", "format", "unreadable", "reference")
 _TRUE, _FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 
 
@@ -47,7 +47,8 @@ class Column:
     `levels` (public) or `buckets` for categories; an ordered one, from the lowest level up, becomes one number.
     `missing` is a public number to put where a number is missing, None leaves it to the estimator, which puts the
     privately released centre there. `parts` of a date (`gratis.rows.dates`), `form` where it is no ISO date. In a
-    `lenient` column of numbers other cells are missing; otherwise a file that holds some is refused.
+    `lenient` column of numbers other cells are missing; otherwise a file that holds some is refused. The level
+    `reference` of a category gets no column of its own.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Column:
     parts: tuple[str, ...] | None = None
     form: str | None = None
     lenient: bool = False
+    reference: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind is Kind.CATEGORICAL:
@@ -67,6 +69,9 @@ class Column:
                 raise GratisError(f"the levels of {self.name!r} must be a list of different texts")
             if self.buckets is not None and not 2 <= self.buckets <= 2**16:
                 raise GratisError(f"the buckets of {self.name!r} must be between 2 and 65536")
+        known = (self.levels or ()) if self.kind is Kind.CATEGORICAL else ()
+        if self.reference is not None and self.reference not in known:
+            raise GratisError(f"the reference of {self.name!r} must be one of its levels")
         if self.kind is Kind.ORDERED and (self.levels is None or len(set(self.levels)) != len(self.levels) < 2):
             raise GratisError(f"the ordered category {self.name!r} needs its public levels, from the lowest up")
         if self.kind is Kind.DATE and (not self.parts or not set(self.parts) <= set(DATE_PARTS)):
@@ -82,11 +87,11 @@ class Column:
         if self.parts is not None:
             return tuple(f"{self.name}.{part}" for part in self.parts)
         if self.levels is not None:
-            return tuple(f"{self.name}={level}" for level in self.levels)
+            return tuple(f"{self.name}={level}" for level in self.levels if level != self.reference)
         return (self.name,) if self.buckets is None else tuple(f"{self.name}#{i}" for i in range(self.buckets))
 
     def encode(self, cells: Any) -> Array:
-        """Return (rows, width): numbers, or one 1 a row; unknown or missing categories are all zero."""
+        """Return (rows, width): numbers, or one 1 a row; unknown or missing categories, and the reference, are zero."""
         if self.kind is Kind.NUMERIC:
             return self.filled(numbers(cells).astype(np.float64, copy=False)[:, None])
         if self.kind is Kind.BOOLEAN:
@@ -96,8 +101,10 @@ class Column:
         if self.kind is Kind.ORDERED:
             position = self.positions(cells).astype(np.float64)
             return self.filled(np.where(position >= 0, position, np.nan)[:, None])
-        place, width = self.positions(cells), len(self.names)
-        return np.asarray(place[:, None] == np.arange(width), dtype=np.float64)
+        places = np.arange(len(self.names))
+        if self.reference is not None and self.levels is not None:
+            places = np.delete(np.arange(len(self.levels)), self.levels.index(self.reference))
+        return np.asarray(self.positions(cells)[:, None] == places, dtype=np.float64)
 
     def filled(self, values: Array) -> Array:
         """Return numbers with the public one where they are missing."""
@@ -149,7 +156,7 @@ class Column:
             data["format"] = self.form
         if self.lenient:
             data["unreadable"] = "missing"
-        return data | {k: v for k in ("buckets", "missing") if (v := getattr(self, k)) is not None}
+        return data | {k: v for k in ("buckets", "missing", "reference") if (v := getattr(self, k)) is not None}
 
     @classmethod
     def from_json(cls, name: str, data: Any) -> Column:
@@ -184,6 +191,7 @@ class Column:
             parts=None if parts is None else tuple(parts),
             form=form,
             lenient=unreadable == "missing",
+            reference=None if data.get("reference") is None else str(data["reference"]),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,9 +15,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from gratis.records.errors import GratisError
+from gratis.records.progress import counted
 from gratis.records.strict_json import read_json
 from gratis.rows.columns import Column, Kind, as_text, can_be_target, in_words, is_number, is_text
-from gratis.rows.readings import ColumnReading, left_out_by_name, read_columns
+from gratis.rows.readings import (
+    ColumnReading,
+    left_out_by_name,
+    looks_like_identifier,
+    names_a_person,
+    read_columns,
+)
 from gratis.rows.tables import Table, numbers_side_by_side, unreadable
 
 __all__ = ["Column", "EncodedRows", "Kind", "TableSchema", "can_be_target", "distinct_values", "held_out_rows"]
@@ -68,6 +75,20 @@ class TableSchema:
             if column.missing is not None:
                 X[:, place] = column.filled(X[:, place])
         return X
+
+    def with_references(self) -> TableSchema:
+        """The same with the first level of every category left out, where no other reference is declared.
+
+        With all levels, columns of a category add up to one, and no coefficient of theirs is determined.
+        """
+        return TableSchema(
+            tuple(
+                replace(column, reference=(column.levels or ("",))[0])
+                if column.kind is Kind.CATEGORICAL and column.reference is None and len(column.levels or ()) > 1
+                else column
+                for column in self.columns
+            )
+        )
 
     def column(self, name: str) -> Column | None:
         """Look a column up."""
@@ -255,10 +276,12 @@ class EncodedRows:
         if self._span is not None:
             position = self._span[0]
             batches = self._table.span(names, self._batch_rows, *self._span)
-        for batch in batches:
-            chosen = self._chosen(position, batch.num_rows)
-            position += batch.num_rows
-            yield batch if chosen is None else batch.filter(pa.array(chosen))
+        with counted("reading", self._total) as advance:
+            for batch in batches:
+                chosen = self._chosen(position, batch.num_rows)
+                position += batch.num_rows
+                yield batch if chosen is None else batch.filter(pa.array(chosen))
+                advance(batch.num_rows)
 
     def _chosen(self, start: int, count: int) -> NDArray[np.bool_] | None:
         if self._part == "all":
@@ -314,15 +337,19 @@ def _refuse_undecided(types: Mapping[str, Any]) -> None:
     others = [name for name in types if name not in texts]
     said = []
     if texts:
-        columns = ",".join(texts)
+        unlike = [name for name in texts if looks_like_identifier(name) or names_a_person(name)]
+        alike = [name for name in texts if name not in unlike]
         held = "column" if len(texts) == 1 else f"{len(texts)} columns"
         verb = "holds" if len(texts) == 1 else "hold"
+        found = f"--private-levels {_quoted(','.join(alike))}" if alike else ""
+        dropped = f"--ignore {_quoted(','.join(unlike))}" if unlike else ""
         said.append(
-            f"{held} {', '.join(map(repr, texts))} {verb} text, and levels are never read from private rows: "
-            f"find the common ones within the budget with --private-levels {_quoted(columns)}, hash them with "
-            f"--hash 32, list public ones with --levels {_quoted(texts[0] + '=A,B,C')} or in a --schema file (gratis "
-            f"schema makes one), or leave them out with --ignore {_quoted(columns)}; numbers among which some cells "
-            "are none are read with --numeric NAME"
+            f"{held} {', '.join(map(repr, texts))} {verb} text, and levels are never read from private rows: add "
+            f"{' '.join(filter(None, (found, dropped)))}, which finds common levels within the budget"
+            f"{' and leaves out what looks like names or identifiers' if unlike else ''}; or hash them with --hash 32, "
+            f"list public ones with --levels {_quoted(texts[0] + '=A,B,C')} or in a --schema file (gratis schema makes "
+            f"one), or leave them out: --ignore {_quoted(','.join(texts))}; numbers among which some cells are none "
+            "are read with --numeric NAME"
         )
     if others:
         kinds = ", ".join(f"{name!r} ({types[name]})" for name in others)

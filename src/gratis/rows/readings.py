@@ -12,14 +12,21 @@ from gratis.records.record import Record
 from gratis.rows.columns import Column, Kind, in_words
 from gratis.rows.tables import Table
 
-__all__ = ["ColumnReading", "left_out_by_name", "read_columns", "readings_text"]
+__all__ = [
+    "ColumnReading",
+    "left_out_by_name",
+    "looks_like_identifier",
+    "names_a_person",
+    "read_columns",
+    "readings_text",
+]
 
 _UNNAMED = re.compile(r"^(|unnamed: ?0|__index_level_\d+__)$", re.IGNORECASE)
 _IDENTIFIER = re.compile(
     r"^(ids?|uuid|guid|key|ssn|row_?(id|names?|number|num)|index|id_?(num|number|no)|"
     r"(u|case|user|person|patient|customer|client|record|sample|subject|order)_?id|.*[_. ](id|uuid|key)|.*[a-z]I[dD])$"
 )
-_PERSONAL = re.compile(r"^(e-?mail|phone|telephone|address|(first|last|sur|full)_?name|name)$", re.IGNORECASE)
+_PERSONAL = re.compile(r"^(e-?mail|phone|telephone|address|(first|last|sur|full)_?name|name|title)$", re.IGNORECASE)
 _SHOWN = 4
 _WIDE = 40
 
@@ -33,6 +40,16 @@ class ColumnReading(Record):
     read_as: str
     becomes: tuple[str, ...]
     warning: str | None = None
+
+
+def looks_like_identifier(name: str) -> bool:
+    """Say whether a column's name is one that identifiers have."""
+    return bool(_IDENTIFIER.match(name) or _IDENTIFIER.match(name.lower()))
+
+
+def names_a_person(name: str) -> bool:
+    """Say whether a column's name is one of names, titles and addresses."""
+    return bool(_PERSONAL.match(name))
 
 
 def left_out_by_name(table: Table) -> tuple[str, ...]:
@@ -127,10 +144,10 @@ def _warning(table: Table, name: str, kind: object, column: Column) -> str | Non
         return (
             f"{name!r} is an index of pandas, by the file's own words: leave it out with --ignore if it means nothing"
         )
-    if _IDENTIFIER.match(name) or _IDENTIFIER.match(name.lower()):
+    if looks_like_identifier(name):
         return f"{name!r} looks like an identifier, which predicts nothing: leave it out with --ignore {name!r}"
-    if _PERSONAL.match(name):
-        return f"{name!r} looks like a name or an address of a person: leave it out with --ignore {name!r}"
+    if names_a_person(name):
+        return f"{name!r} looks like a name or an address: leave it out with --ignore {name!r}"
     if column.kind is Kind.CATEGORICAL and column.buckets is not None and not table.states_types:
         return f"{name!r} is read as text; if it should hold numbers, --numeric {name!r} takes other cells as missing"
     if column.kind is Kind.NUMERIC and pa.types.is_null(kind):

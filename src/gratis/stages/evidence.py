@@ -14,14 +14,15 @@ from gratis.numerics.rounding import rounding_inflation
 from gratis.records.events import GaussianRelease
 from gratis.records.neighbouring import Neighbouring
 
-__all__ = ["kept_by_evidence", "kept_share", "level_event", "release_level"]
+__all__ = ["kept_by_evidence", "kept_share", "level_event", "level_shrinkage", "release_level"]
 
 Array = NDArray[np.float64]
 Evidence = tuple[tuple[float, float], ...]
 
 # Of the target's scale: least and largest clip of a residual, noise below which a wider one is no loss, and what a
 # clipped mean or descent may err by where targets are skewed.
-_NARROWEST, _WIDEST, _WORTH, _SKEW = 2.5, 8.0, 0.01, 0.25
+_NARROWEST, _USUAL, _WIDEST, _SKEW = 1.25, 2.5, 8.0, 0.25
+_BEARABLE, _WORTH = 0.07, 0.01  # noise of the level above which clips are narrower than usual, below which wider
 
 
 def kept_share(energy: float, evidence: Evidence, dimension: float) -> float:
@@ -88,7 +89,7 @@ def release_level(residuals: Rows, event: GaussianRelease, *, centre_error: floa
     centre_error : float
         Deviation of what the level is expected to be.
     """
-    width = min(max(_WORTH / event.noise_std, _NARROWEST), _WIDEST)
+    width = _level_clip(event)
 
     def clipped(left: Array) -> Array:
         return np.where(np.isfinite(left), np.clip(left / width, -1, 1), 0.0).sum(keepdims=True)
@@ -96,5 +97,16 @@ def release_level(residuals: Rows, event: GaussianRelease, *, centre_error: floa
     with np.errstate(all="ignore"):
         mean = residuals.total(clipped) / residuals.n_rows
     found = width * float(noise.release(mean, event.noise_std)[0])
-    known, unknown = centre_error**2 + _SKEW**2, (width * event.noise_std) ** 2
-    return found * known / (known + unknown)
+    return found * level_shrinkage(event, centre_error=centre_error)[0]
+
+
+def level_shrinkage(event: GaussianRelease, *, centre_error: float) -> tuple[float, float]:
+    """Return the part of the level that is kept, and the deviation of the noise that comes with it. Both are public."""
+    unknown = (_level_clip(event) * event.noise_std) ** 2
+    kept = (centre_error**2 + _SKEW**2) / (centre_error**2 + _SKEW**2 + unknown)
+    return kept, kept * math.sqrt(unknown)
+
+
+def _level_clip(event: GaussianRelease) -> float:
+    narrow = min(max(_BEARABLE / event.noise_std, _NARROWEST), _USUAL)
+    return min(max(_WORTH / event.noise_std, narrow), _WIDEST)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -58,7 +57,6 @@ def train_full_batch(
     optimiser: Optimiser | None = None,
     average: bool = False,
     micro_batch: int = 2048,
-    progress: bool = False,
 ) -> NetworkResult:
     """Train in place: T steps with G_t = C·[(1/n)Σ clip₁(gᵢ/C) + s·N(0, I)], θ_t = θ_{t−1} − η_t·G_t.
 
@@ -91,8 +89,6 @@ def train_full_batch(
         Mean of the last ⌈T/2⌉ iterates instead of the last one.
     micro_batch : int
         Records in one forward pass: bounds the memory.
-    progress : bool
-        Show a bar with step and share of the budget; never a loss.
 
     >>> from gratis.accounting.network_descent import network_descent_event
     >>> from gratis.records.neighbouring import Neighbouring
@@ -125,7 +121,7 @@ def train_full_batch(
                 total = gradient(X, y)
             yield gradient.clip_norm * noise.release(total / (n * gradient.clip_norm), float(std))
 
-    _descend(gradient, released(), rates, optimiser, average, progress)
+    _descend(gradient, released(), rates, optimiser, average)
     return NetworkResult(module, event)
 
 
@@ -142,7 +138,6 @@ def train_poisson(
     optimiser: Optimiser | None = None,
     average: bool = False,
     micro_batch: int = 2048,
-    progress: bool = False,
 ) -> NetworkResult:
     """Train in place by DP-SGD: G_t = [Σ_{i in batch t} clip_C(gᵢ) + σC·r·N(0, I)]/(qn), θ_t = θ_{t−1} − η_t·G_t.
 
@@ -177,7 +172,7 @@ def train_poisson(
                 total = gradient(X, y, rows)
             yield scale * noise.release(total / gradient.clip_norm, std)
 
-    _descend(gradient, released(), rates, optimiser, average, progress)
+    _descend(gradient, released(), rates, optimiser, average)
     return NetworkResult(module, event)
 
 
@@ -206,14 +201,13 @@ def _descend(
     rates: NDArray[np.float64],
     optimiser: Optimiser | None,
     average: bool,
-    progress: bool,
 ) -> None:
     """Walk along released gradients: everything here is post-processing."""
     parameters = gradient.parameters
     stepper = torch.optim.SGD(parameters, lr=1.0) if optimiser is None else optimiser(parameters)
     kept = (len(rates) + 1) // 2
     totals = [torch.zeros_like(p, dtype=torch.float64) for p in parameters] if average else []
-    for step, (rate, noised) in enumerate(zip(rates, _watched(released, len(rates), progress), strict=True)):
+    for step, (rate, noised) in enumerate(zip(rates, released, strict=True)):
         for parameter, part in zip(parameters, gradient.split(noised), strict=True):
             parameter.grad = part
         for group in stepper.param_groups:
@@ -227,26 +221,6 @@ def _descend(
     with torch.no_grad():
         for total, parameter in zip(totals, parameters, strict=False):
             parameter.copy_(total / kept)
-
-
-def _watched(items: Iterable[Any], steps: int, show: bool) -> Iterator[Any]:
-    if not show:
-        yield from items
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("private step"),
-        MofNCompleteColumn(),
-        BarColumn(),
-        TextColumn("budget {task.percentage:.0f} %"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns) as bar:
-        task = bar.add_task("", total=steps)
-        for item in items:
-            yield item
-            bar.advance(task)
 
 
 def _rates(learning_rates: ArrayLike, steps: int) -> NDArray[np.float64]:

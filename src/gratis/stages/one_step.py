@@ -63,12 +63,6 @@ class OneStepPlan:
         """In the order of their release."""
         return self.residuals, self.jacobian, self.gradient, self.squares, self.level
 
-    @property
-    def radius(self) -> float:
-        """K²/d_eff of the weights: the cheaper noise is, the nearer to plain least squares."""
-        crowding = 2 * math.sqrt(self.n_records * self.n_columns) * self.gradient.noise_std
-        return min(max(1 / crowding, 1.0), 8.0)
-
 
 def plan_one_step(
     n_records: int,
@@ -131,20 +125,22 @@ def plan_one_step(
 
 @dataclass(frozen=True, slots=True)
 class BoundedRows:
-    """Records as the estimating equation reads them: standardised without windows, in the released basis, bounded.
+    """Records as the estimating equation reads them: standardised, in the released basis, bounded.
 
-    Every record is treated by itself; one that is not finite, or overflows, contributes nothing.
+    Columns are read without their windows unless `winsorised`; the target always is. Every record is treated by itself;
+    one that is not finite, or overflows, contributes nothing.
     """
 
     features: Standardiser
     target: Standardiser
     moved: Preconditioner
     radius: float  # K
+    winsorised: bool = False
 
     def __call__(self, X: Array, y: Array, parameters: Array) -> tuple[Array, Array, Array, NDArray[np.bool_]]:
         """Return v (‖v‖ ≤ 1), s = √w, the residual at `parameters` (D,), and which records contribute."""
         Z = np.ones((len(X), X.shape[1] + 1))
-        Z[:, :-1] = _without_window(self.features).transform(X)
+        Z[:, :-1] = (self.features if self.winsorised else _without_window(self.features)).transform(X)
         U = self.moved.transform(Z)
         residuals = _without_window(self.target).transform(y[:, None])[:, 0] - U @ parameters
         norms = row_norms(U)
@@ -158,13 +154,60 @@ def _without_window(scaler: Standardiser) -> Standardiser:
     return replace(scaler, window=np.full_like(scaler.window, np.inf))
 
 
+# Upper ends of the bins of sizes.
+EDGES = np.exp2((np.arange(BINS) + 1) / 2 + _TOP - BINS / 2)
+_GAUSSIAN = math.sqrt(math.pi / 2)  # deviation over mean size
+
+
 @dataclass(frozen=True, slots=True)
 class ResidualSizes:
     """What was released of |r|: noisy half-octave counts, up to the last that stands out; or nothing but the mean."""
 
     mean: float
-    shares: Array | None = None  # of the bins; None: only the mean is known
-    middles: Array | None = None
+    shares: Array | None = None  # of the bins; None: only the mean is known, and errors are taken to be normal
+
+    @classmethod
+    def of_counts(cls, noisy: Array, std: float, n_records: int) -> ResidualSizes:
+        """Read counts with noise `std`: bins up to the last that stands out, and what lies beyond it in the next."""
+        beyond = noisy[::-1].cumsum()[::-1]
+        clear = beyond > 4.5 * std * np.sqrt(np.arange(BINS, 0, -1))
+        top = int(np.flatnonzero(clear).max(initial=0))
+        kept = np.where(np.arange(BINS) <= top, noisy, 0.0)
+        if top + 1 < BINS:
+            kept[top + 1] = max(float(beyond[top + 1]), 0.0)
+        fewer = n_records - noisy.sum() > 3 * std * math.sqrt(BINS)  # records may be left out
+        shares = kept / (max(float(noisy.sum()), 0.1 * n_records) if fewer else n_records)
+        return cls(max(float(shares @ (0.85 * EDGES)), float(EDGES[0])), shares)
+
+    @property
+    def deviation(self) -> float:
+        """√E r², no less than normal errors of this mean size have."""
+        normal = _GAUSSIAN * self.mean
+        if self.shares is None:
+            return normal
+        return max(normal, math.sqrt(max(float(self.shares @ (0.75 * np.square(EDGES))), 0.0)))
+
+    def clipped(self, clip: float) -> tuple[float, float, float]:
+        """Return P(|r| ≤ c), E min(|r|, c)² and E(|r| − c)⁺, the most that clipping may bias."""
+        at = clip / (_GAUSSIAN * self.mean)
+        inside, density = math.erf(at / math.sqrt(2)), math.exp(-(at**2) / 2) / math.sqrt(2 * math.pi)
+        if self.shares is None:
+            square = inside - 2 * at * density + at**2 * (1 - inside)
+            return inside, square * (clip / at) ** 2, (2 * density - at * (1 - inside)) * clip / at
+        part = np.clip(1 + np.log(clip / EDGES) / math.log(math.sqrt(2)), 0.0, 1.0)
+        square = float(self.shares @ np.minimum(0.75 * np.square(EDGES), clip**2))
+        lost = float(self.shares @ np.maximum(0.85 * EDGES - clip, 0.0))
+        # A noisy histogram may not say just anything of the share inside.
+        near = float(np.clip(self.shares @ part, inside - 0.08, min(inside + 0.05, 1.0)))
+        return near, max(square, 0.0), max(lost, 0.0)
+
+    def law(self) -> Array:
+        """Sizes and the share of records up to each of them, (2, bins), both rising."""
+        if self.shares is None:
+            beyond = np.array([math.erfc(edge / (_GAUSSIAN * self.mean) / math.sqrt(2)) for edge in EDGES])
+        else:  # summed from the top, where little noise adds up
+            beyond = np.append(np.maximum.accumulate(self.shares[:0:-1].cumsum())[::-1], 0.0)
+        return np.stack([EDGES, np.clip(1 - beyond, 0.0, 1.0)])
 
 
 def release_residual_sizes(
@@ -174,11 +217,10 @@ def release_residual_sizes(
 
     **Guarantee**: one Gaussian release, `plan.residuals`; what follows it is post-processing.
     """
-    upper = np.exp2((np.arange(BINS) + 1) / 2 + _TOP - BINS / 2)
 
     def counts(X: Array, y: Array) -> Array:
         _, _, residuals, usable = read(X, y, parameters)
-        sizes = np.clip(np.abs(residuals[usable]), upper[0] / 2, upper[-1])
+        sizes = np.clip(np.abs(residuals[usable]), EDGES[0] / 2, EDGES[-1])
         bins = np.clip(np.floor(2 * np.log2(sizes)).astype(np.int64) + BINS - 2 * _TOP, 0, BINS - 1)
         return np.bincount(bins, minlength=BINS).astype(np.float64)
 
@@ -190,15 +232,7 @@ def release_residual_sizes(
     if not plan.in_octaves:
         mean = noise.release(rows.total(clipped) / plan.n_records, std)
         return ResidualSizes(min(max(_WIDEST_SIZE * float(mean[0]), 0.15), 2.0))
-    noisy = noise.release(rows.total(counts), std)
-    beyond = noisy[::-1].cumsum()[::-1]
-    clear = beyond > 4.5 * std * np.sqrt(np.arange(BINS, 0, -1))
-    top = int(np.flatnonzero(clear).max(initial=0))
-    kept = np.where(np.arange(BINS) <= top, noisy, 0.0)
-    fewer = plan.n_records - noisy.sum() > 3 * std * math.sqrt(BINS)  # records may be left out
-    shares = kept / (max(float(noisy.sum()), 0.1 * plan.n_records) if fewer else plan.n_records)
-    middles = 0.85 * upper
-    return ResidualSizes(max(float(shares @ middles), float(upper[0])), shares, middles)
+    return ResidualSizes.of_counts(noise.release(rows.total(counts), std), std, plan.n_records)
 
 
 @dataclass(frozen=True, slots=True)

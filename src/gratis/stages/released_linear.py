@@ -35,3 +35,12 @@ class ReleasedLinear:
         """Return (coefficients (d, k), intercept (k,)): inside the window they give the same as `scores`."""
         slopes, shift = self.features.original_units(self.parameters[:-1])
         return slopes * self.target.scale, (shift + self.parameters[-1]) * self.target.scale + self.target.centre
+
+    def covariance_in_original_units(self, covariance: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return a covariance of (intercept, coefficients) of one output from that of its `parameters`."""
+        size = len(covariance)
+        change = np.zeros((size, size))
+        change[0, -1] = 1.0
+        change[0, :-1] = -self.features.centre / self.features.scale
+        change[1:, :-1] = np.diag(1 / self.features.scale)
+        return np.asarray(float(self.target.scale[0]) ** 2 * change @ covariance @ change.T)

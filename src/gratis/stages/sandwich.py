@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 
 from gratis.stages.one_step import OneStepPlan, ReleasedStep, ResidualSizes
 
-__all__ = ["Clips", "SolvedStep", "choose_clips", "combined", "shrunk", "solve_step"]
+__all__ = ["Clips", "SolvedStep", "choose_clips", "combined", "shrunk", "solve_curved_step", "solve_step"]
 
 Array = NDArray[np.float64]
 
-_GAUSSIAN = 1.25  # deviation over mean size, √(π/2)
-_LEAST_CLIP = 2.4  # of the mean size, 1.9 Gaussian deviations
-_CHEAP = 0.55  # noise of the gradient may be so much of its sampling deviation, for a wider clip
-_WIDER = (2.4, 3.0, 3.75, 5.0, 6.25, 7.5, 10.0)
+# Clips of residuals in units of their mean size; the least is 1.9 Gaussian deviations.
+_CLIPS = (2.4, 3.0, 3.75, 5.0, 6.25, 7.5, 10.0)
+_SKEWED = 0.3  # of what a clip takes off errors, the part that may differ between rows and so bias a slope
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +35,16 @@ class Clips:
 
 
 def choose_clips(sizes: ResidualSizes, radius: float, plan: OneStepPlan) -> Clips:
-    """Choose from released sizes: narrow where noise is dear, wider where it is cheap or tails would bias more."""
-    width, unit_noise = sizes.mean, radius * plan.gradient.noise_std
-    clip = max(_LEAST_CLIP * width, _CHEAP * _GAUSSIAN * width / (math.sqrt(plan.n_records) * unit_noise))
-    deviation = _GAUSSIAN * width
-    if sizes.shares is not None and sizes.middles is not None:
-        lost = [float(sizes.shares @ np.maximum(sizes.middles - k * width, 0.0)) for k in _WIDER]
-        costs = [(unit_noise * k * width) ** 2 + bias**2 for k, bias in zip(_WIDER, lost, strict=True)]
-        clip = max(clip, _WIDER[int(np.argmin(costs))] * width)
-    inside = math.erf(clip / deviation / math.sqrt(2))
-    if sizes.shares is not None and sizes.middles is not None:
-        upper = sizes.middles / 0.85
-        part = np.clip(1 + np.log(clip / upper) / math.log(math.sqrt(2)), 0.0, 1.0)
-        inside = float(np.clip(sizes.shares @ part, inside - 0.08, min(inside + 0.05, 1.0)))
-        deviation = max(deviation, math.sqrt(max(float(sizes.shares @ (0.75 * np.square(upper))), 0.0)))
+    """Choose from released sizes the clip of least error: noise, sampling, and the most that clipping may bias."""
+    noise, candidates = radius * plan.gradient.noise_std, [multiple * sizes.mean for multiple in _CLIPS]
+    costs = []
+    for clip in candidates:
+        inside, square, lost = sizes.clipped(clip)
+        costs.append(((noise * clip) ** 2 + square / plan.n_records) / inside**2 + (_SKEWED * lost) ** 2)
+    clip = candidates[int(np.argmin(costs))]
     # Noise against the bias of a tail like r⁻⁵.
-    level = 3 * _GAUSSIAN * width * max(1.0, 1 / (25 * plan.level.noise_std)) ** 0.25
-    return Clips(clip, inside, deviation, level)
+    level = 3.75 * sizes.mean * max(1.0, 1 / (25 * plan.level.noise_std)) ** 0.25
+    return Clips(clip, sizes.clipped(clip)[0], sizes.deviation, level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +80,19 @@ class SolvedStep:
 
 
 def solve_step(step: ReleasedStep, clips: Clips, effective_dimension: float, n_records: int) -> SolvedStep:
-    """Solve Jδ = g; eigenvalues that noise hides are kept away from zero, and nothing is then to be trusted."""
+    """Solve Jδ = g for residuals of any size; S is no less than a quarter of what equal variances would give."""
+    whole = max(np.trace(step.jacobian) / clips.inside, 0.2 * effective_dimension)
+    even = max(np.trace(step.squares) / whole, (clips.residual / 6) ** 2)
+    return _solved(step, even, 0.2, clips.inside, n_records)
+
+
+def solve_curved_step(step: ReleasedStep, n_records: int) -> SolvedStep:
+    """Solve Jδ = g for two classes, where S is about J: p(1−p) is the variance of y and the slope of p."""
+    return _solved(step, 1.0, 0.01, 1.0, n_records)
+
+
+def _solved(step: ReleasedStep, even: float, least: float, inside: float, n_records: int) -> SolvedStep:
+    """Eigenvalues that noise hides are kept away from zero, and nothing is then to be trusted."""
     jacobian, gradient = step.jacobian, step.gradient
     size = len(gradient)
     edge = step.jacobian_noise * math.sqrt(2 * size)  # about the spectral norm of symmetric noise
@@ -97,11 +101,9 @@ def solve_step(step: ReleasedStep, clips: Clips, effective_dimension: float, n_r
     inverse = (vectors / safe) @ vectors.T
     move = inverse @ gradient
     # S as released is unbiased in every direction; below a quarter of what equal variances would give, that quarter.
-    whole = max(np.trace(jacobian) / clips.inside, 0.2 * effective_dimension)
-    even = max(np.trace(step.squares) / whole, (clips.residual / 6) ** 2)
     found, axes = np.linalg.eigh(step.squares)
-    least = 0.25 * even * np.maximum(np.einsum("ij,ik,kj->j", axes, jacobian, axes), 0.2)
-    squares = (axes * np.maximum(found, least)) @ axes.T
+    floor = 0.25 * even * np.maximum(np.einsum("ij,ik,kj->j", axes, jacobian, axes), least)
+    squares = (axes * np.maximum(found, floor)) @ axes.T
     of_jacobian = step.jacobian_noise**2 / 2 * (float(move @ move) * np.eye(size) + np.outer(move, move))
     return SolvedStep(
         move=move,
@@ -111,7 +113,7 @@ def solve_step(step: ReleasedStep, clips: Clips, effective_dimension: float, n_r
         sampling=squares / n_records,
         squares=squares,
         trusted=bool(values[0] > edge),
-        inside=clips.inside,
+        inside=inside,
     )
 
 

@@ -27,7 +27,8 @@ from gratis.records.checks import check_count, check_positive
 from gratis.records.errors import GratisError
 from gratis.records.events import Composition, Event, FullBatchDescent, GaussianRelease
 from gratis.records.neighbouring import Neighbouring
-from gratis.stages.evidence import kept_by_evidence, level_event, release_level
+from gratis.stages.descent_noise import averaged_noise, noise_covariance
+from gratis.stages.evidence import kept_by_evidence, level_event, level_shrinkage, release_level
 from gratis.stages.full_batch import GeneralisedLinearModel, descend, descent_event
 from gratis.stages.released_linear import ReleasedLinear
 
@@ -46,8 +47,8 @@ __all__ = [
 # Shares of μ². With few records the target's place must be found first of all, and its level last; with plenty the
 # descent gets most. In between they move with ln N, N = nμ/κ. Chosen on other splits of housing, stock, energy, forest,
 # concrete, red wine, airfoil and communities than those reported.
-_SCARCE, _PLENTY = 15.0, 60.0
-_SCARCE_SHARES = {"features": 0.06, "target": 0.40, "second moments": 0.04, "descent": 0.10, "level": 0.40}
+_SCARCE, _PLENTY = 18.0, 60.0
+_SCARCE_SHARES = {"features": 0.04, "target": 0.48, "second moments": 0.02, "descent": 0.04, "level": 0.42}
 _SHARES = {"features": 0.20, "target": 0.11, "second moments": 0.15, "descent": 0.50, "level": 0.04}
 # Classes: flat around it on validation rows of six tables (docs/results/classifiers.md).
 _CLASS_SHARES = {"features": 0.22, "second moments": 0.11, "descent": 0.67}
@@ -56,6 +57,9 @@ _CLASS_SHARES = {"features": 0.22, "second moments": 0.11, "descent": 0.67}
 # Fits of fewer than 50 records, in units of the noise, are doubted in full and of more than 150 not at all: the energy
 # of a fit under noisy second moments is too low an estimate to shrink what is known to be well determined.
 _DOUBTED, _TRUSTED = 50.0, 150.0
+# With N = 12 not even the scales of columns are known, and a fit is the mean; from 36 on it is what was fitted. A part
+# α of it keeps 2α − α² of what there is to gain, and α² of its noise.
+_NOTHING, _EVERYTHING = 12.0, 36.0
 
 
 def _between(records: float, low: float, high: float) -> float:
@@ -115,6 +119,7 @@ class StagedPlan:
     descent_mu: float
     level: GaussianRelease | None = None
     doubt: float = 0.0
+    kept: float = 1.0
 
     @property
     def steps(self) -> int:
@@ -194,7 +199,8 @@ def plan_stages(
     without = set() if standardise else {"features", "target", "level"}
     if not precondition:
         without.add("second moments")
-    shares = _shares(n * mu / neighbouring.sensitivity_factor, regression=regression, without=without)
+    records = n * mu / neighbouring.sensitivity_factor
+    shares = _shares(records, regression=regression, without=without)
     # One part in 10¹² less, so that rounding cannot push the sum of squares above μ².
     mus = {name: mu * math.sqrt(share) * (1 - 1e-12) for name, share in shares.items()}
     features = target = level = None
@@ -220,7 +226,8 @@ def plan_stages(
         descent=descent_event(n, width, outputs, steps, mu=descent_mu, neighbouring=neighbouring),
         descent_mu=descent_mu,
         level=level,
-        doubt=1 - _between(n * mu / neighbouring.sensitivity_factor, _DOUBTED, _TRUSTED),
+        doubt=1 - _between(records, _DOUBTED, _TRUSTED),
+        kept=_between(records, _NOTHING, _EVERYTHING),
     )
 
 
@@ -230,6 +237,7 @@ class StagedFit(ReleasedLinear):
 
     spectrum: NDArray[np.float64]
     settings: DescentSettings
+    noise_covariance: NDArray[np.float64] | None = None  # on standardised columns and the one
 
 
 def fit_stages(
@@ -268,11 +276,12 @@ def fit_stages(
     """
     basis = release_basis(rows, plan, noise=noise, features=features, target=target, impute=impute)
     settings = choose(basis.moved.spectrum, plan)
+    clip_norm = settings.clip_norm(basis.moved.effective_dimension)
     run = descend(
         basis.rows,
         model,
         steps=plan.steps,
-        clip_norm=settings.clip_norm(basis.moved.effective_dimension),
+        clip_norm=clip_norm,
         learning_rate=settings.learning_rate,
         mu=plan.descent_mu,
         neighbouring=plan.neighbouring,
@@ -280,14 +289,21 @@ def fit_stages(
     )
     moved = basis.moved
     parameters = moved.restore(run.parameters).copy()
+    whole, level_kept, level_noise = float(np.linalg.norm(parameters[:-1])), 0.0, 0.0
     if plan.target is not None and plan.level is not None:
         error = plan.target.centre_error
-        parameters = kept_by_evidence(
+        parameters = plan.kept * kept_by_evidence(
             parameters, moved, evidence=settings.evidence, doubt=plan.doubt, centre_error=error
         )
         ends = moved.coordinates(parameters)
         residuals = basis.rows.mapped(lambda Z, t: (t - (Z @ ends)[:, 0],))
         parameters[-1] += release_level(residuals, plan.level, centre_error=error, noise=noise)
+        level_kept, level_noise = level_shrinkage(plan.level, centre_error=error)
+    variances = averaged_noise(
+        moved.spectrum, learning_rate=settings.learning_rate, steps=plan.steps,
+        noise_std=clip_norm * plan.descent.noise_stds.values[0],
+    )  # fmt: skip
+    kept = float(np.linalg.norm(parameters[:-1])) / max(whole, 1e-300)
     return StagedFit(
         parameters=parameters,
         features=basis.features,
@@ -295,6 +311,9 @@ def fit_stages(
         spectrum=basis.moved.spectrum,
         settings=settings,
         event=plan.event,
+        noise_covariance=noise_covariance(moved, variances, kept=kept, level_kept=level_kept, level_noise=level_noise)
+        if model.outputs == 1
+        else None,
     )
 
 

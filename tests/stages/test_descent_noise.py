@@ -1,0 +1,42 @@
+"""The noise that a descent leaves in what it ends with: closed form against runs, and in the units of the table."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gratis import DPLinearRegression, load_model, save_model
+from gratis.estimators.coefficient_table import coefficient_table
+from gratis.stages.descent_noise import averaged_noise
+
+
+def test_the_closed_form_is_the_variance_of_simulated_descents():
+    rng, spectrum, rate, std, steps = np.random.default_rng(0), np.array([0.1, 0.5, 1.0]), 0.7, 0.2, 15
+    place, kept = np.zeros((40_000, 3)), np.zeros((40_000, 3))
+    for step in range(steps):
+        place = (1 - rate * spectrum) * place + rate * std * rng.standard_normal(place.shape)
+        kept += place / 8 if step >= steps - 8 else 0.0
+    found = averaged_noise(spectrum, learning_rate=rate, noise_std=std, steps=steps)
+    assert found == pytest.approx(kept.var(axis=0), rel=0.05)
+
+
+def test_fits_to_the_same_rows_differ_as_much_as_stated(tmp_path):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((4000, 3)) * [1.0, 10.0, 0.1] + [0.0, 50.0, 1.0]
+    y = X @ [1.0, 0.1, 5.0] + rng.standard_normal(4000)
+    models = [
+        DPLinearRegression(1.0, 1e-5, noise_seed=seed, insecure_reproducible=True).fit(X, y) for seed in range(24)
+    ]
+    found = np.array([[model.intercept_, *model.coef_] for model in models]).std(axis=0)
+    stated = np.sqrt(np.mean([np.diag(model.noise_covariance_) for model in models], axis=0))
+    assert ((found[1:] > 0.6 * stated[1:]) & (found[1:] < 1.8 * stated[1:])).all(), found / stated
+    model = models[0]
+    table = coefficient_table(model)
+    assert table.headings == ("", "coef", "privacy noise")
+    assert [line[0] for line in table.lines] == ["const", "x1", "x2", "x3"]
+    save_model(tmp_path / "m.gratis", model)
+    loaded = load_model(tmp_path / "m.gratis").estimator
+    assert (loaded.noise_covariance_ == model.noise_covariance_).all()
+    assert coefficient_table(loaded) == table
+    richer = DPLinearRegression(8.0, 1e-5, noise_seed=0, insecure_reproducible=True).fit(X, y)
+    assert (np.diag(richer.noise_covariance_) < np.diag(model.noise_covariance_)).all()
