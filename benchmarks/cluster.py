@@ -1,6 +1,6 @@
 """A Dask cluster of real processes beside one machine: the same bits, with workers that are killed, and what it costs.
 
-    python benchmarks/cluster.py [--kills 100] [--rows 400000] [--output docs/results/cluster.json]
+    python benchmarks/cluster.py [--kills 100] [--rows 400000] [--output FILE]
 
 First fits on arrays and on 1, 2 and 4 workers, compared bit for bit; then fits while workers are killed (SIGKILL) at
 random moments until so many have died. Noise seeds are fixed, so that bits can be compared: never do that otherwise.

@@ -28,6 +28,7 @@ from sklearn.metrics import r2_score, roc_auc_score
 from tabular import loaded, split
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "dpebm.json"
+FIRST = 20000  # as in tables.py
 EPSILONS, DELTA = (0.3, 1.0, 3.0), 1e-5
 TABLES = (
     "california", "bike_hour", "winequality_white", "house_16H", "airfoil", "concrete", "winequality_red", "energy",
@@ -38,7 +39,7 @@ TABLES = (
 
 def score(name: str, variant: str, epsilon: float, seed: int) -> float:
     X, y, levels, regression = loaded(name)
-    (A, a), (B, b) = split(X, y, seed)
+    (A, a), (B, b) = split(X, y, seed, FIRST)
     trimmed = variant == "trimmed"
     low, high = (np.quantile(X, q, axis=0) for q in ((0.005, 0.995) if trimmed else (0.0, 1.0)))
     high = np.where(high > low, high, low + 1)
@@ -67,8 +68,8 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=3)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    for name in given.tables.split(","):
-        for seed in range(given.splits):
+    for seed in range(given.splits):
+        for name in given.tables.split(","):
             for variant in ("told", "trimmed"):
                 for epsilon in EPSILONS:
                     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}

@@ -1,13 +1,16 @@
 """Default estimators on the real tables beside what else one could take: one page of wins and losses.
 
-    GRATIS_DATA=... python benchmarks/tables.py [--tables california,adult] [--splits 5] [--page]
+    GRATIS_DATA=... python benchmarks/tables.py --models additive,references [--tables california,adult] [--splits 5]
+    GRATIS_DATA=... python benchmarks/tables.py --models linear [--splits 5]
+    python benchmarks/tables.py --page
 
 Test R², AUC (two classes) or accuracy, δ = 1e−5, ε = .3, 1, 3, both relations, mean over random 80/20 splits, for the
 additive and the linear (logistic) model as they are shipped, and for `auto`, which is one of the two by public sizes.
 Without privacy: least squares or logistic regression, and gradient boosting. AdaSSP has bounds and clipping chosen on
-the test rows; DP-EBM (`dpebm.py`, in its own environment) was told true bounds. Adds to docs/results/comparison.json
-what is missing there; `--page` rewrites the tables in docs/results/tables.md. Noise seeds are fixed so that a table can
-be reproduced: never do that with data that matters.
+the test rows; DP-EBM (`dpebm.py`, in its own environment) was told true bounds. Splits have seeds 20000, 20001, …, on
+which nothing was chosen; the first is run for all tables, then the second, and so on. Adds what is missing to
+docs/results/comparison.json after every cell; `--page` rewrites the tables in docs/results/tables.md. Noise
+seeds are fixed so that a table can be reproduced: never do that with data that matters.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import argparse
 import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +41,7 @@ from linear_tables import adassp_best_case
 from tabular import loaded, one_hot, split
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
+FIRST = 20000  # seed of the first split
 EPSILONS, DELTA, RELATIONS = (0.3, 1.0, 3.0), 1e-5, ("zero-out", "replace-one")
 TABLES = (
     "california", "bike_hour", "winequality_white", "house_16H", "airfoil", "concrete", "winequality_red", "energy",
@@ -65,60 +70,67 @@ def references(train: Any, test: Any, regression: bool, *, first: bool) -> dict[
     return found
 
 
-def ours(name: str, epsilon: float, relation: str, seed: int, *, linear: bool) -> dict[str, dict[str, float]]:
+def ours(name: str, model: str, epsilon: float, relation: str, seed: int) -> dict[str, float]:
     X, y, levels, regression = loaded(name)
-    classes = None if regression else [float(k) for k in range(int(y.max()) + 1)]
     options: dict[str, Any] = {
-        "epsilon": epsilon, "delta": DELTA, "neighbouring": relation, "noise_seed": seed, "insecure_reproducible": True,
+        "epsilon": epsilon, "delta": DELTA, "neighbouring": relation, "noise_seed": FIRST + seed,
+        "insecure_reproducible": True,
     }  # fmt: skip
-    if classes:
-        options["classes"] = classes
-    (A, a), (B, b) = split(X, y, seed)
+    if not regression:
+        options["classes"] = [float(k) for k in range(int(y.max()) + 1)]
+    (A, a), (B, b) = split(X, y, seed, FIRST)
+    if model == "linear":
+        plain: Any = (DPLinearRegression if regression else DPLogisticRegression)(**options)
+        return {"score": score(plain.fit(one_hot(A, levels), a), one_hot(B, levels), b)}
     kind: Any = DPAdditiveRegressor if regression else DPAdditiveClassifier
-    model = kind(**options, categorical=levels or None).fit(A, a)
-    said = model.expected_score_
-    measured = score(model, B, b) if regression else float(model.score(B, b))
-    cell = {
-        "score": score(model, B, b),
-        "low": said.low,
-        "high": said.high,
-        "inside": said.low <= measured <= said.high,
-    }
-    found: dict[str, dict[str, float]] = {"additive": cell}
-    if linear:
-        kind = DPLinearRegression if regression else DPLogisticRegression
-        plain = kind(**options).fit(one_hot(A, levels), a)
-        found["linear"] = {"score": score(plain, one_hot(B, levels), b)}
-    return found
+    fitted = kind(**options, categorical=levels or None).fit(A, a)
+    said, found = fitted.expected_score_, score(fitted, B, b)
+    measured = found if regression else float(fitted.score(B, b))
+    return {"score": found, "low": said.low, "high": said.high, "inside": said.low <= measured <= said.high}
 
 
-def measure(tables: list[str], splits: int, linear_splits: int) -> None:
+def measure(tables: list[str], models: list[str], splits: int) -> None:
     path = RESULTS / "comparison.json"
-    for name in tables:
-        X, y, levels, regression = loaded(name)
-        for seed in range(splits):
+
+    def added(name: str, key: str, seed: int, values: Callable[[], dict[str, float]]) -> None:
+        """Measure a cell that is not known yet and write it down at once; two processes may do that in turn."""
+        known = json.loads(path.read_text()) if path.exists() else {}
+        if len(next(iter(known.get(name, {}).get(key, {}).values()), [])) > seed:
+            return
+        found = values()
+        known = json.loads(path.read_text()) if path.exists() else {}
+        cell = known.setdefault(name, {}).setdefault(key, {})
+        for part, value in found.items():
+            cell.setdefault(part, []).append(round(float(value), 4))
+        path.write_text(json.dumps(known, indent=1) + "\n")
+        print(name, seed, key, {part: round(float(value), 3) for part, value in found.items()}, flush=True)
+
+    for seed in range(splits):
+        for name in tables:
+            X, y, levels, regression = loaded(name)
             known = json.loads(path.read_text()) if path.exists() else {}
-            row = known.setdefault(name, {"n": round(0.8 * len(y)), "d": X.shape[1], "regression": regression})
-            row["classes"] = None if regression else int(y.max()) + 1
-            train, test = split(one_hot(X, levels), y, seed)
-            if len(row.setdefault("without privacy", {}).setdefault("linear", [])) <= seed:
-                for key, value in references(train, test, regression, first=seed == 0).items():
-                    row["without privacy"].setdefault(key, []).append(round(value, 4))
-            for relation in RELATIONS:
-                if regression and seed < linear_splits:
-                    cell = row.setdefault(f"adassp {relation} 1", {})
-                    if len(next(iter(cell.values()), [])) <= seed:
-                        for key, value in adassp_best_case(train, test, Neighbouring.parse(relation), seed).items():
-                            cell.setdefault(key, []).append(round(value, 4))
-                for epsilon in EPSILONS:
-                    if len(row.get(f"additive {relation} {epsilon:g}", {}).get("score", [])) > seed:
-                        continue
-                    for model, values in ours(name, epsilon, relation, seed, linear=seed < linear_splits).items():
-                        cell = row.setdefault(f"{model} {relation} {epsilon:g}", {})
-                        for key, value in values.items():
-                            cell.setdefault(key, []).append(round(float(value), 4))
+            known.setdefault(name, {}).update(
+                n=round(0.8 * len(y)),
+                d=X.shape[1],
+                regression=regression,
+                classes=None if regression else int(y.max()) + 1,
+            )
             path.write_text(json.dumps(known, indent=1) + "\n")
-            print(name, seed, {k: v["score"][-1] for k, v in row.items() if k.startswith("additive")}, flush=True)
+            train, test = split(one_hot(X, levels), y, seed, FIRST)
+            if "references" in models:
+                added(name, "without privacy", seed, lambda: references(train, test, regression, first=seed == 0))  # noqa: B023
+                for relation in RELATIONS if regression else ():
+                    added(
+                        name, f"adassp {relation} 1", seed,
+                        lambda: adassp_best_case(train, test, Neighbouring.parse(relation), seed),  # noqa: B023
+                    )  # fmt: skip
+            for model in models:
+                for relation in RELATIONS if model != "references" else ():
+                    for epsilon in EPSILONS:
+                        added(
+                            name, f"{model} {relation} {epsilon:g}", seed,
+                            lambda: ours(name, model, epsilon, relation, seed),  # noqa: B023
+                        )  # fmt: skip
 
 
 def mean(values: list[float] | None) -> float:
@@ -173,24 +185,24 @@ def summary(known: dict[str, Any], others: dict[str, Any]) -> str:
     lines = []
     for relation in RELATIONS:
         for epsilon in EPSILONS:
-            wins, losses, behind = 0, [], []
+            scores: dict[str, dict[str, float]] = {}
             for name, row in known.items():
-                values = {
+                found = {
                     m: mean(row.get(f"{m} {relation} {epsilon:g}", {}).get("score")) for m in ("additive", "linear")
                 }
-                auto, ebm = values[chosen(row, epsilon, relation)], _best(others.get(name, {}), epsilon)
-                auto = values["additive"] if np.isnan(auto) else auto
-                if not np.isnan(ebm):
-                    wins += auto > ebm
-                    losses += [f"{name} ({written(auto)} against {written(ebm)})"] if auto <= ebm else []
-                gap = np.nanmax(list(values.values())) - auto
-                behind += [f"{name} {written(gap)}"] if gap > 0.01 and row["n"] >= 2000 else []
-            lines.append(
-                f"- {relation}, ε = {epsilon:g}: `auto` above DP-EBM on {wins} of {wins + len(losses)} tables"
-                + (f"; below on {', '.join(losses)}" if losses else "")
-                + (f". More than .01 below our better model (n ≥ 2000): {', '.join(behind)}" if behind else "")
-                + "."
-            )
+                scores[name] = found | {"auto": found[chosen(row, epsilon, relation)]}
+            lines.append(f"- {relation}, ε = {epsilon:g}: " + "; ".join(
+                _against(model, {name: found[model] for name, found in scores.items()}, others, epsilon)
+                for model in ("additive", "auto")
+            ) + ".")  # fmt: skip
+            gaps = {
+                name: max(found["additive"], found["linear"]) - found["auto"]
+                for name, found in scores.items()
+                if known[name]["n"] >= 2000
+            }
+            behind = [f"{name} {written(gap)}" for name, gap in gaps.items() if gap > 0.01]
+            if behind:
+                lines[-1] += f" `auto` more than .01 below our better model (n ≥ 2000): {', '.join(behind)}."
     regression = [row for row in known.values() if row["regression"]]
     for label, rows in (("R²", regression), ("accuracy", [r for r in known.values() if not r["regression"]])):
         inside = [v for row in rows for key, c in row.items() if key.startswith("additive") for v in c["inside"]]
@@ -203,16 +215,25 @@ def summary(known: dict[str, Any], others: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _against(model: str, scores: dict[str, float], others: dict[str, Any], epsilon: float) -> str:
+    """On how many of the tables where both were measured a model is above DP-EBM, and where not."""
+    pairs = {name: (score, _best(others.get(name, {}), epsilon)) for name, score in scores.items()}
+    both = {name: pair for name, pair in pairs.items() if not np.isnan(pair).any()}
+    losses = [f"{name} ({written(a)} against {written(b)})" for name, (a, b) in both.items() if a <= b]
+    found = f"`{model}` above DP-EBM on {len(both) - len(losses)} of {len(both)} tables"
+    return found + (f", below on {', '.join(losses)}" if losses else "")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", default=",".join(TABLES))
     parser.add_argument("--splits", type=int, default=5)
-    parser.add_argument("--linear-splits", type=int, default=5, help="Of which so many for the linear models (slow).")
+    parser.add_argument("--models", default="additive,references,linear")
     parser.add_argument("--page", action="store_true")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     if not given.page:
-        measure(given.tables.split(","), given.splits, given.linear_splits)
+        measure(given.tables.split(","), given.models.split(","), given.splits)
         return
     path = RESULTS / "tables.md"
     start, _, rest = path.read_text(encoding="utf-8").partition("<!-- table -->")

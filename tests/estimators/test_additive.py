@@ -80,19 +80,19 @@ def test_hostile_neighbours_show_no_more_than_certified(
 
 def test_the_audit_sees_a_gradient_that_is_not_clipped(monkeypatch: Any) -> None:
     """Negative control."""
-    from gratis.recipes import additive_stages as additive
+    from gratis.recipes import additive_learning, additive_plan
 
     def unclipped(*args: Any, clip_norm: float, **rest: Any) -> Any:
         # Weights are computed for a clip norm that is never reached, noise for the planned one.
         found, std = additive_gradient(*args, clip_norm=1e6 * clip_norm, **rest)
         return found, std
 
-    additive_gradient = additive.release_gradient
-    monkeypatch.setattr(additive, "release_gradient", unclipped)
+    additive_gradient = additive_learning.release_gradient
+    monkeypatch.setattr(additive_learning, "release_gradient", unclipped)
     honest = replayed(DPAdditiveRegressor, "replace-one", "raise", pairs=8)
     assert not honest.alarm  # a wider clip norm with its own noise is still private
-    plan = additive.plan_gradients
-    monkeypatch.setattr(additive, "release_gradient", additive_gradient)
+    plan = additive_plan.plan_gradients
+    monkeypatch.setattr(additive_learning, "release_gradient", additive_gradient)
 
     def too_little_noise(*args: Any, mu: float, **rest: Any) -> Any:
         made = plan(*args, mu=30 * mu, **rest)
@@ -101,7 +101,7 @@ def test_the_audit_sees_a_gradient_that_is_not_clipped(monkeypatch: Any) -> None
         events = tuple(replace(event, sensitivity=event.sensitivity / 30) for event in made.events)
         return replace(made, events=events)
 
-    monkeypatch.setattr(additive, "plan_gradients", too_little_noise)
+    monkeypatch.setattr(additive_plan, "plan_gradients", too_little_noise)
     assert replayed(DPAdditiveRegressor, "replace-one", "raise", pairs=8).alarm
 
 

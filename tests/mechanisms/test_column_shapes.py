@@ -164,7 +164,7 @@ def test_a_target_that_is_mostly_one_value_is_not_taken_for_it(share):
 
 
 def test_a_spike_beside_the_centre_is_one():
-    """Half of the values lie at −1.1, which no bin of positions has in its middle: the rest of them counts all the same."""
+    """Half of the values lie at −1.1, which no bin of positions has in its middle: the rest counts all the same."""
     lost = 0
     for seed in range(40):
         rng = np.random.default_rng(seed)

@@ -12,7 +12,7 @@ import pytest
 from gratis.mechanisms.location_scale import Standardiser
 from gratis.mechanisms.rows import Rows, in_chunks
 from gratis.records.neighbouring import Neighbouring
-from gratis.stages.block_shrinkage import cleaned_moments, combined, pair_moments, spectral_moments
+from gratis.stages.block_shrinkage import block_moments, cleaned_moments, combined, spectral_moments
 from gratis.stages.clipped_gradients import plan_gradients, release_gradient
 from gratis.stages.column_histograms import plan_column_histograms, release_column_histograms
 from gratis.stages.columns import BINS, REACH, Columns
@@ -217,8 +217,15 @@ def test_two_releases_are_weighted_by_their_precision() -> None:
     found, std = combined(np.array([0.0]), 1.0, np.array([3.0]), 2.0)
     assert found == pytest.approx(0.6)
     assert std == pytest.approx((1 / (1 + 0.25)) ** 0.5)
-    assert pair_moments(np.eye(2) * 9, 1e-6, np.eye(2)) == pytest.approx(np.eye(2) * 9, abs=1e-3)
-    assert pair_moments(np.eye(2) * 9, 1e6, np.eye(2)) == pytest.approx(np.eye(2), abs=1e-3)
+
+
+def test_blocks_are_those_of_the_release_where_it_is_precise_and_what_was_known_where_not() -> None:
+    known = [np.ones((1, 1)), np.eye(2), np.eye(1)]
+    for std, expected in ((1e-6, 9.0), (1e6, 1.0)):
+        one, two, three = block_moments(np.eye(4) * 9, np.full((4, 4), std), known)
+        assert one == 1
+        assert two == pytest.approx(np.eye(2) * expected, abs=1e-3)
+        assert three == pytest.approx(expected, abs=1e-3)
 
 
 def test_the_posterior_finds_the_solution_and_forgets_what_is_noise() -> None:

@@ -128,7 +128,7 @@ def test_from_a_table_to_a_certified_model(browser: Browser, started: Callable[[
     # Plan: the picture answers, the key has left the address bar, a wrong number is marked.
     browser.until(lambda: browser.one("#plan").get_attribute("data-answered"))
     assert "token" not in browser.driver.current_url
-    assert browser.until(lambda: browser.one("#plan svg[role=img]")).get_attribute("aria-label")
+    assert browser.until(lambda: browser.one("#plan svg[role=img]").get_attribute("aria-label"))
     browser.says("recognised at 1 % false alarms", "#plan")
     browser.says("gratis plan", "#plan")
 
@@ -172,7 +172,7 @@ def test_from_a_table_to_a_certified_model(browser: Browser, started: Callable[[
 
     # The server is killed in the middle: the page says so, the training goes on, a new server tells of it.
     browser.driver.switch_to.window(first)
-    state = browser.one("#run-card").get_attribute("data-state")
+    state = browser.until(lambda: browser.one("#run-card").get_attribute("data-state"))
     studio.kill()
     if state == "running":
         browser.says("does not answer", "#alert")

@@ -61,11 +61,11 @@ def test_only_the_asked_endings_and_no_hidden_files(folder: Path) -> None:
     (folder / ".hidden.csv").write_text("a\n", encoding="utf-8")
     (folder / ".git").mkdir()
     (folder / ".git" / "t.csv").write_text("a\n", encoding="utf-8")
-    (folder / "notes.txt").write_text("a\n", encoding="utf-8")
+    (folder / "notes.md").write_text("a\n", encoding="utf-8")
     found = StudioFolder(folder)
     assert found.files(TABLES) == ["wages.csv"]
     with pytest.raises(GratisError, match="ends with"):
-        found.find("notes.txt", TABLES)
+        found.find("notes.md", TABLES)
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "../x", "-x", ".x", "", "a" * 61, "a\n", None, "x."])

@@ -18,7 +18,7 @@ from gratis.estimators.linear import DPLinearRegression
 from gratis.estimators.logistic import DPLogisticRegression
 from gratis.estimators.mlp import DPMLPClassifier
 from gratis.estimators.random_features import DPRandomFeaturesClassifier, DPRandomFeaturesRegressor
-from gratis.recipes.additive_stages import bends
+from gratis.recipes.additive_plan import bends
 from gratis.recipes.random_features import feature_map_of
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError

@@ -164,7 +164,8 @@ def _denoised(counts: Array, noise_std: float, n_records: int, shapes: Shapes) -
     at[np.arange(len(lengths)), shapes.places] = 1.0
     for part in parts:
         posterior = _softmax(evidence(part) + np.log(weights))
-        place[part] = _cautious(posterior @ at)
+        belief = posterior @ at
+        place[part] = _cautious(belief) if columns == 1 else belief.argmax(axis=1)
         log_size[part] = posterior @ shapes.sizes
         # One place: a mean over several would be wide where a column is merely unclear.
         posterior *= at[:, place[part]].T
@@ -178,7 +179,8 @@ def _denoised(counts: Array, noise_std: float, n_records: int, shapes: Shapes) -
 def _cautious(belief: Array) -> NDArray[np.int64]:
     """Return the likeliest place within a few of the lowest that is not out of the question.
 
-    Values that are clipped cost what they are worth; a range that is a thousand times too wide costs everything.
+    For a single column, a target: values that are clipped cost what they are worth, a range that is far too
+    wide costs the fit. Of many columns one that is too wide is merely not used, and their places are taught by all.
     """
     lowest = (belief.cumsum(axis=1) >= _DOUBT).argmax(axis=1)[:, None]
     near = np.abs(np.arange(belief.shape[1]) - lowest - 1.5) < 2

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from gratis.accounting import calibrate_mu
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
-from gratis.recipes.additive_stages import AdditivePlan, plan_additive, run_additive
+from gratis.recipes.additive_plan import AdditivePlan, plan_additive
+from gratis.recipes.additive_run import run_additive
 from gratis.recipes.released_additive import ReleasedAdditive
 from gratis.records.budget import Budget
 from gratis.records.facts import Facts

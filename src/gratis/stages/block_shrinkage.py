@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["cleaned_moments", "combined", "pair_moments", "positive", "spectral_moments"]
+__all__ = ["block_moments", "cleaned_moments", "combined", "positive", "spectral_moments"]
 
 Array = NDArray[np.float64]
 
@@ -66,11 +66,21 @@ def spectral_moments(noisy: Array, std: float, diagonal: Array) -> tuple[Array, 
     return np.asarray((vectors * np.maximum(found, 1e-6)) @ vectors.T), edge
 
 
-def pair_moments(noisy: Array, std: float, independent: Array) -> Array:
-    """Moments inside a pair: independence is the prior, within half of the deviations, the released block the data."""
-    deviations = np.sqrt(np.diag(independent))
-    prior = np.square(0.5 * np.outer(deviations, deviations))
-    return positive(independent + (noisy - independent) * (prior / (prior + std**2)))
+def block_moments(noisy: Array, std: Array, within: list[Array]) -> list[Array]:
+    """Moments inside every term: what was known `within` is the prior, within half of the deviations, but for the 1.
+
+    Noisy histograms of many columns know less about their tails than the released moments do; what is known of pairs is
+    that of independent columns.
+    """
+    found, start = [within[0]], 1
+    for block in within[1:]:
+        span = slice(start, start + len(block))
+        deviations = np.sqrt(np.diag(block))
+        prior = np.square(0.5 * np.outer(deviations, deviations))
+        kept = prior / (prior + 2 * np.square(std[span, span]))
+        found.append(positive(block + (noisy[span, span] - block) * kept))
+        start = span.stop
+    return found
 
 
 def combined(first: Array, first_std: float, second: Array, second_std: float) -> tuple[Array, float]:

@@ -20,6 +20,7 @@ Array = NDArray[np.float64]
 Groups = NDArray[np.int64]
 
 _FLOOR, _CEILING = 1e-9, 10.0  # of variances, for targets of variance 1
+_WRONG = 1.0  # relative error of second moments, as far as old gradients are concerned; validation parts, .15 … 2
 _PSEUDO_COEFFICIENTS = 10.0  # recipe D: how strongly a group's variance is drawn to that of its kind
 
 
@@ -59,48 +60,58 @@ class Posterior:
     variances: Array
 
 
-@dataclass(slots=True)
-class _Frame:
-    """Sums over the gradients that were released in one basis."""
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A released gradient: where it was taken, in which basis, and M⁻¹ times it in the basis of the features."""
 
-    inverse: Array
-    precision: float
-    positions: Array
+    basis: Preconditioner
+    std: float
+    position: Array
+    pulled: Array
+
+    def variance(self, reference: Array, output: int, curvature: float) -> float:
+        """Of an entry, as seen from `reference`: noise, and what wrong second moments make of the way there."""
+        way = self.basis.root.T @ (self.position[:, output] - reference[:, output])
+        return self.std**2 + (_WRONG * curvature) ** 2 * float(way @ way) / self.basis.effective_dimension
 
 
 class GradientHistory:
     """All released gradients, from which the posterior follows for any second moments and ridge.
 
-    Gradients in the same basis are summed up; the precision is shared by all outputs.
+    b = g + Hθ holds for true second moments and without clipping. Both err, the more the farther a gradient was taken
+    from where the fit is now: so old gradients fade as far as that error exceeds their noise. Without noise the
+    last one alone counts, and the fit is Newton's method with the ridge of Levenberg and Marquardt; with much of it all
+    of them do.
     """
 
     def __init__(self, width: int, outputs: int) -> None:
-        self._precision = np.zeros((width, width))
-        self._gradients = np.zeros((width, outputs))
-        self._frames: list[_Frame] = []
+        self._width, self._outputs = width, outputs
+        self._taken: list[_Taken] = []
+        self._reference = np.zeros((width, outputs))
 
     def widened(self, width: int) -> GradientHistory:
         """The same history for more features, about which it says nothing."""
-        more = width - len(self._precision)
-        found = GradientHistory(width, self._gradients.shape[1])
-        found._precision = np.pad(self._precision, (0, more))
-        found._gradients = np.pad(self._gradients, ((0, more), (0, 0)))
-        found._frames = [
-            _Frame(np.pad(frame.inverse, (0, more)), frame.precision, np.pad(frame.positions, ((0, more), (0, 0))))
-            for frame in self._frames
-        ]
+        more, rows = width - self._width, ((0, width - self._width), (0, 0))
+        found = GradientHistory(width, self._outputs)
+        found._reference = np.pad(self._reference, rows)
+        wider: dict[int, Preconditioner] = {}
+        for taken in self._taken:
+            basis = taken.basis
+            if id(basis) not in wider:
+                root, inverse_root, inverse = (
+                    np.pad(part, (0, more)) for part in (basis.root, basis.inverse_root, basis.inverse)
+                )
+                wider[id(basis)] = Preconditioner(root, inverse_root, inverse, basis.effective_dimension)
+            position, pulled = np.pad(taken.position, rows), np.pad(taken.pulled, rows)
+            found._taken.append(_Taken(wider[id(basis)], taken.std, position, pulled))
         return found
 
-    def add(self, gradient: Array, std: float, basis: Preconditioner, position: Array) -> None:
-        """Add a gradient released in the basis, taken at `position`."""
-        weight = 1 / std**2
-        if not self._frames or self._frames[-1].inverse is not basis.inverse:
-            self._frames.append(_Frame(basis.inverse, 0.0, np.zeros_like(position)))
-        frame = self._frames[-1]
-        frame.precision += weight
-        frame.positions = frame.positions + weight * position
-        self._precision += weight * basis.inverse
-        self._gradients += weight * solve_triangular(basis.root, gradient, lower=True, trans="T")
+    def add(self, gradient: Array, std: float, basis: Preconditioner, position: Array, *, best: bool = True) -> None:
+        """Add a gradient released in the basis, taken at `position`; unless a `best` one, it is seen from the last."""
+        pulled = solve_triangular(basis.root, gradient, lower=True, trans="T")
+        self._taken.append(_Taken(basis, std, position, pulled))
+        if best:
+            self._reference = position
 
     def posterior(
         self,
@@ -129,13 +140,16 @@ class GradientHistory:
         self, output: int, moments: Array, ridge: float, *, curvature: float, sampling: float
     ) -> tuple[Array, Array]:
         """Return A = H(V + sH)⁻¹H and H(V + sH)⁻¹b, with H the curvature at hand and V the noise of b."""
-        width = len(moments)
+        width, reference = len(moments), self._reference
         slope = curvature * (moments + ridge * np.eye(width))
-        total = self._gradients[:, output].copy()
-        for frame in self._frames:
-            total += frame.inverse @ (slope @ frame.positions[:, output])
-        jitter = 1e-12 * max(float(np.trace(self._precision)) / width, 1e-300)
-        noise = _inverse(_cholesky(self._precision + jitter * np.eye(width)))
+        precision, total = np.zeros((width, width)), np.zeros(width)
+        for taken in self._taken:
+            weight = 1 / taken.variance(reference, output, curvature)
+            known = curvature * (moments @ taken.position[:, output] + ridge * reference[:, output])
+            precision += weight * taken.basis.inverse
+            total += weight * (taken.pulled[:, output] + taken.basis.inverse @ known)
+        jitter = 1e-12 * max(float(np.trace(precision)) / width, 1e-300)
+        noise = _inverse(_cholesky(precision + jitter * np.eye(width)))
         root = _cholesky(noise + sampling * slope)
         half = solve_triangular(root, slope, lower=True)
         known = solve_triangular(root, noise @ total, lower=True)

@@ -57,8 +57,8 @@ _CLASS_SHARES = {"features": 0.22, "second moments": 0.11, "descent": 0.67}
 # Fits of fewer than 50 records, in units of the noise, are doubted in full and of more than 150 not at all: the energy
 # of a fit under noisy second moments is too low an estimate to shrink what is known to be well determined.
 _DOUBTED, _TRUSTED = 50.0, 150.0
-# With N = 12 not even the scales of columns are known, and a fit is the mean; from 36 on it is what was fitted. A part α
-# of it keeps 2α − α² of what there is to gain, and α² of its noise.
+# With N = 12 not even the scales of columns are known, and a fit is the mean; from 36 on it is what was fitted. A part
+# α of it keeps 2α − α² of what there is to gain, and α² of its noise.
 _NOTHING, _EVERYTHING = 12.0, 36.0
 
 

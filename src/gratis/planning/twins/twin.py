@@ -152,7 +152,7 @@ def twin_settings(
 
     All settings × members run at once on shared rows. For regression the choice minimises the mean risk of the members,
     smoothed over neighbouring travels, and an allowance for what clips cut off (large clips are the safer error: they
-    bias less when targets are skewed); for classes the worst regret over members, with the largest clip among near-ties.
+    bias less when targets are skewed); for classes the worst regret over members, with the largest clip of near-ties.
 
     Parameters
     ----------
@@ -253,8 +253,10 @@ def _evidence(
 
 
 def _smoothed(risk: NDArray[np.float64], null: NDArray[np.float64], clips: int, travels: int) -> NDArray[np.float64]:
-    """Return risks (clips, travels, members), no larger than four times that of knowing nothing, and averaged over
-    neighbouring travels: what is best on the edge of a cliff is not taken."""
+    """Return risks (clips, travels, members), averaged over neighbouring travels.
+
+    What is best on the edge of a cliff is not taken. No risk counts for more than four times that of knowing nothing.
+    """
     shaped = np.minimum(risk, 4 * max(null.max(), 1e-3)).reshape(clips, travels, len(null))
     padded = np.pad(shaped, ((0, 0), (1, 1), (0, 0)), mode="edge")
     return np.asarray((padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]) / 4)
@@ -275,7 +277,7 @@ def _least_risk(
     """
     smooth = _smoothed(risk, null, len(clips), len(travels))
     allowed = smooth + max(null.max(), 1e-12) * _CLIPPING / np.array(clips)[:, None, None]
-    row, column = np.unravel_index(int(allowed.mean(axis=2).argmin()), allowed.shape[:2])
+    row, column = divmod(int(allowed.mean(axis=2).argmin()), len(travels))
     return TwinChoice(
         clip=float(clips[row]),
         travel=float(travels[column]),

@@ -1,0 +1,212 @@
+"""The run of an additive model: its releases in the planned order, and what is made of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, softmax
+
+from gratis.mechanisms.location_scale import Standardiser, release_location_scale
+from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
+from gratis.recipes.additive_learning import AdditiveState, GradientLearner
+from gratis.recipes.additive_plan import AdditivePlan
+from gratis.recipes.released_additive import ReleasedAdditive
+from gratis.records.predictions import Prediction
+from gratis.stages.block_shrinkage import block_moments, cleaned_moments, combined, spectral_moments
+from gratis.stages.clipped_gradients import Residuals
+from gratis.stages.column_histograms import Shares, normal_shares, release_column_histograms
+from gratis.stages.columns import Columns
+from gratis.stages.curve_basis import CurveBasis, Pairs
+from gratis.stages.feature_moments import MomentsPlan, release_feature_moments
+from gratis.stages.fit_score import expected_accuracy, expected_r_squared, release_score, shrunk_r_squared
+from gratis.stages.pair_screening import ScreenedPair, screen_pairs
+
+__all__ = ["run_additive"]
+
+Array = NDArray[np.float64]
+
+_SCREEN_CLIP = 0.8
+_MOMENTS_CLIP = 1.2  # of the root mean square length of a row
+# N = nμ/κ up to which a fit must speak for itself, and from which it need not. Validation parts of ten small tables.
+_SCARCE, _MANY = 15.0, 1000.0
+_CLIPPED_SQUARE = 8.0  # of residuals and targets in that score, in units of their variance
+
+
+def run_additive(
+    rows: Rows,
+    plan: AdditivePlan,
+    *,
+    noise: NoiseSource,
+    impute: bool = False,
+    directions: Mapping[int, int] | None = None,
+) -> tuple[ReleasedAdditive, Prediction]:
+    """Make the releases of the plan and return the model, monotone in given `directions`, and its expected score.
+
+    **Guarantee**: all that is returned is a function of the releases in `plan.event`, each made from the rows and from
+    earlier releases by its stage (guarantees there). How many pairs are chosen is post-processing of the screening;
+    no later event depends on it. Rows with a target that is not finite contribute nothing, nor do rows with an
+    invalid feature unless `impute` puts the centre of the column there.
+    """
+    run = _Run(rows, plan, noise, impute)
+    model = run.model()
+    if directions:
+        model = model.projected(directions)
+    expected = run.expected_score(model)
+    if plan.n_classes is None:
+        kept = _kept_by_score(expected.value, model.explained[0], plan.records)
+        model, expected = model.shrunk(kept), shrunk_r_squared(expected, kept, model.explained[0])
+    return model, expected
+
+
+def _kept_by_score(expected: float, signal: float, records: float) -> float:
+    """How much of a fit is kept: all of it with many records; with few, as much as its own paid score speaks for.
+
+    Scores of variance q that take R² off the error are best when multiplied by ½(1 + R²/q): 1 where R² = q.
+
+    >>> [round(_kept_by_score(0.02, 0.5, records), 2) for records in (10, 50, 1000)]
+    [0.52, 0.66, 1.0]
+    """
+    many = min(max(math.log(records / _SCARCE) / math.log(_MANY / _SCARCE), 0.0), 1.0)
+    return many + (1 - many) * min(max((1 + expected / max(signal, 0.02)) / 2, 0.0), 1.0)
+
+
+class _Run:
+    def __init__(self, rows: Rows, plan: AdditivePlan, noise: NoiseSource, impute: bool) -> None:
+        self.rows, self.plan, self.noise, self.impute = rows, plan, noise, impute
+        self.target = self._target()
+        self.columns = Columns(self._features(), plan.levels)
+        self.shares = (
+            normal_shares(self.columns)
+            if plan.histograms is None
+            else release_column_histograms(rows, self.columns, plan.histograms, noise=noise)
+        )
+        self.offset, self.curvatures = _prior(self.shares, plan.outputs)
+        self.residuals = _residuals(self.target, self.offset, plan.n_classes)
+
+    def _target(self) -> Standardiser:
+        if self.plan.target is None:
+            return Standardiser.identity(1)
+        return release_location_scale(self.rows.targets(), self.plan.target, noise=self.noise)
+
+    def _features(self) -> Standardiser:
+        """The map of all columns: the identity on those with levels."""
+        d = self.plan.n_columns
+        numeric = np.array([j for j in range(d) if j not in self.plan.levels], dtype=np.int64)
+        found = Standardiser.identity(d)
+        if self.plan.features is not None:
+            part = release_location_scale(
+                self.rows.mapped(lambda X, _: (X[:, numeric],)), self.plan.features, noise=self.noise,
+                impute=self.impute,
+            )  # fmt: skip
+            for name in ("centre", "scale", "window"):
+                getattr(found, name)[numeric] = getattr(part, name)
+        return replace(found, impute=self.impute)
+
+    def model(self) -> ReleasedAdditive:
+        plan = self.plan
+        learner = GradientLearner(self.rows, self.columns, plan, self.residuals, self.curvatures, self.noise)
+        basis = CurveBasis(self.columns, self.shares, plan.n_cosines)
+        first_guess = 1 / basis.mean_square()
+        noisy, std = self._moments(basis, plan.moments)
+        moments, unknown = _cleaned(basis, noisy, np.full_like(noisy, std))
+        state = AdditiveState.at_zero(basis, plan.outputs, unknown)
+        learner.learn(state, basis, moments, plan.main, plan.main_mu, first_guess)
+        if plan.screening is not None:
+            assert plan.joint_moments is not None
+            assert plan.joint is not None
+            found = screen_pairs(
+                self.rows, self.columns, basis, self.residuals, state.parameters, plan.screening,
+                clip_factor=_SCREEN_CLIP * plan.clip,
+                sampling=float(np.mean([learner.sampling(k) for k in range(plan.outputs)])), noise=self.noise,
+            )  # fmt: skip
+            basis = self._with_pairs(found)
+            moments, unknown = _cleaned(basis, *_both(noisy, std, *self._moments(basis, plan.joint_moments)))
+            state = state.widened(basis, found, unknown)
+            learner.learn(state, basis, moments, plan.joint, plan.joint_mu, first_guess)
+        return ReleasedAdditive.of(
+            basis, state.parameters, state.covariance, target=self.target, offset=self.offset,
+            n_classes=plan.n_classes, explained=state.explained(moments),
+        )  # fmt: skip
+
+    def _moments(self, basis: CurveBasis, plan: MomentsPlan) -> tuple[Array, float]:
+        return release_feature_moments(
+            self.rows, self.columns, basis.features, plan, clip_norm=_MOMENTS_CLIP * math.sqrt(basis.mean_square()),
+            noise=self.noise,
+        )  # fmt: skip
+
+    def expected_score(self, model: ReleasedAdditive) -> Prediction:
+        """Release the score of the model on the training rows, and say what fresh rows may be expected to give."""
+        n, classes = self.plan.n_records, self.plan.n_classes
+        reach = model.target.window / model.target.scale
+
+        def squares(X: Array, y: Array) -> Array:
+            target = model.target.transform(y[:, None])
+            return np.square(np.hstack([target - np.clip(model.scores(X), -reach, reach), target]))
+
+        def right(X: Array, y: Array) -> Array:
+            scores = model.scores(X)
+            found = scores.argmax(axis=1) if model.outputs > 1 else scores[:, 0] > 0
+            return np.asarray(found == y, dtype=np.float64)[:, None]
+
+        columns = self.columns  # not self: what is sent to a cluster must not hold the noise source
+        usable = self.rows.mapped(lambda X, y: (X, np.where(columns.usable(X, y), y, np.nan)))
+        if classes is not None:
+            assert self.shares.classes is not None
+            found = release_score(usable, right, np.ones(1), n, self.plan.score, noise=self.noise)
+            return expected_accuracy(found, n, self.plan.records, float(self.shares.classes.max()))
+        # Residuals are smaller the more the gradients said was explained; a narrower clip has less noise.
+        left = min(max(1 - model.explained[2], 0.2), 1.0)
+        widths = _CLIPPED_SQUARE * np.array([left, 1.0])
+        found = release_score(usable, squares, widths, n, self.plan.score, noise=self.noise)
+        return expected_r_squared(found, n, self.plan.records)
+
+    def _with_pairs(self, found: list[ScreenedPair]) -> CurveBasis:
+        pairs = Pairs(tuple(pair.columns for pair in found), self.plan.pair_coordinates(max(len(found), 1)))
+        return CurveBasis(self.columns, self.shares, self.plan.n_cosines, pairs)
+
+
+def _prior(shares: Shares, outputs: int) -> tuple[Array, Array]:
+    """Scores at which the model starts, and the curvature of the loss there: those of the released class shares."""
+    if shares.classes is None:
+        return np.zeros(1), np.ones(1)
+    found = shares.classes
+    curvatures = found * (1 - found)
+    if outputs == 1:
+        return np.log(found[1:] / found[:1]), curvatures[1:]
+    return np.log(found) - np.log(found).mean(), curvatures
+
+
+def _residuals(target: Standardiser, offset: Array, n_classes: int | None) -> Residuals:
+    def numbers(scores: Array, y: Array) -> Array:
+        return target.transform(y[:, None]) - scores
+
+    def two_classes(scores: Array, y: Array) -> Array:
+        return y[:, None] - expit(offset + scores)
+
+    def classes(scores: Array, y: Array) -> Array:
+        found = -softmax(offset + scores, axis=1)
+        found[np.arange(len(y)), y.astype(np.int64)] += 1.0
+        return found
+
+    return numbers if n_classes is None else two_classes if n_classes == 2 else classes
+
+
+def _cleaned(basis: CurveBasis, noisy: Array, std: Array) -> tuple[Array, float]:
+    """Second moments and what is unknown of them: of lines by their spectrum, of curves and pairs block by block."""
+    within = block_moments(noisy, std, basis.within())
+    if basis.width == 1 + basis.columns.n_columns:
+        return spectral_moments(noisy, float(std[0, 0]), np.concatenate(within).ravel())
+    return cleaned_moments(noisy, std, within)
+
+
+def _both(first: Array, first_std: float, second: Array, second_std: float) -> tuple[Array, Array]:
+    """Second moments of main effects from both releases, those of pairs from the second; and their deviations."""
+    main = len(first)
+    noisy, std = second.copy(), np.full_like(second, second_std)
+    noisy[:main, :main], std[:main, :main] = combined(first, first_std, second[:main, :main], second_std)
+    return noisy, std
