@@ -185,24 +185,24 @@ def summary(known: dict[str, Any], others: dict[str, Any]) -> str:
     lines = []
     for relation in RELATIONS:
         for epsilon in EPSILONS:
-            wins, losses, behind = 0, [], []
+            scores: dict[str, dict[str, float]] = {}
             for name, row in known.items():
-                values = {
+                found = {
                     m: mean(row.get(f"{m} {relation} {epsilon:g}", {}).get("score")) for m in ("additive", "linear")
                 }
-                auto, ebm = values[chosen(row, epsilon, relation)], _best(others.get(name, {}), epsilon)
-                auto = values["additive"] if np.isnan(auto) else auto
-                if not np.isnan(ebm):
-                    wins += auto > ebm
-                    losses += [f"{name} ({written(auto)} against {written(ebm)})"] if auto <= ebm else []
-                gap = np.nanmax(list(values.values())) - auto
-                behind += [f"{name} {written(gap)}"] if gap > 0.01 and row["n"] >= 2000 else []
-            lines.append(
-                f"- {relation}, ε = {epsilon:g}: `auto` above DP-EBM on {wins} of {wins + len(losses)} tables"
-                + (f"; below on {', '.join(losses)}" if losses else "")
-                + (f". More than .01 below our better model (n ≥ 2000): {', '.join(behind)}" if behind else "")
-                + "."
-            )
+                scores[name] = found | {"auto": found[chosen(row, epsilon, relation)]}
+            lines.append(f"- {relation}, ε = {epsilon:g}: " + "; ".join(
+                _against(model, {name: found[model] for name, found in scores.items()}, others, epsilon)
+                for model in ("additive", "auto")
+            ) + ".")  # fmt: skip
+            gaps = {
+                name: max(found["additive"], found["linear"]) - found["auto"]
+                for name, found in scores.items()
+                if known[name]["n"] >= 2000
+            }
+            behind = [f"{name} {written(gap)}" for name, gap in gaps.items() if gap > 0.01]
+            if behind:
+                lines[-1] += f" `auto` more than .01 below our better model (n ≥ 2000): {', '.join(behind)}."
     regression = [row for row in known.values() if row["regression"]]
     for label, rows in (("R²", regression), ("accuracy", [r for r in known.values() if not r["regression"]])):
         inside = [v for row in rows for key, c in row.items() if key.startswith("additive") for v in c["inside"]]
@@ -213,6 +213,15 @@ def summary(known: dict[str, Any], others: dict[str, Any]) -> str:
     scores = [v for row in regression for key, c in row.items() if key.startswith("additive") for v in c["score"]]
     lines.append(f"- Regressions below R² −.1: {sum(v < -0.1 for v in scores)} of {len(scores)} additive fits.")
     return "\n".join(lines)
+
+
+def _against(model: str, scores: dict[str, float], others: dict[str, Any], epsilon: float) -> str:
+    """On how many of the tables where both were measured a model is above DP-EBM, and where not."""
+    pairs = {name: (score, _best(others.get(name, {}), epsilon)) for name, score in scores.items()}
+    both = {name: pair for name, pair in pairs.items() if not np.isnan(pair).any()}
+    losses = [f"{name} ({written(a)} against {written(b)})" for name, (a, b) in both.items() if a <= b]
+    found = f"`{model}` above DP-EBM on {len(both) - len(losses)} of {len(both)} tables"
+    return found + (f", below on {', '.join(losses)}" if losses else "")
 
 
 def main() -> None:
