@@ -33,8 +33,8 @@ MEAN_SHARE = 0.15
 # The mean is left out where it would err by more than this part of a row's norm: then it costs more than it brings
 # (three classes of Gaussian rows, ReLU, p = 500 … 30,000: accuracies cross between .3 and .6).
 LARGEST_MEAN_ERROR = 0.5
-# Chosen on validation rows, inside the training part of split 9000, of nassCDS, spambase, optdigits, pendigits and
-# adult at ε = .3 … 100 and on 5000 MNIST training images with the nμ of ε = 1; the risk is flat around them.
+# Chosen by hand on validation rows, inside the training part of split 9000, of nassCDS, spambase, optdigits, pendigits,
+# adult and letter and on MNIST training images with the nμ of ε = 1 (docs/results/classifiers.md, "Random features").
 _CLIP, _LARGEST_CLIP = 0.0324, 1.42  # ‖p − e_y‖ is at most √2
 _NOISE, _SCARCE_NOISE, _MOST_NOISE = 0.16, 0.4, 10.0
 _FINE = 1.5e-4  # noise u of a score below which ever more of it pays: the limit is the model without privacy
