@@ -106,6 +106,7 @@ def main() -> None:
     parser.add_argument("--tables", default=",".join(TABLES))
     parser.add_argument("--epsilons", default=",".join(map(str, EPSILONS)))
     parser.add_argument("--splits", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0, help="of the splits and of the noise")
     parser.add_argument("--model", choices=["logistic", "random-features"], default="logistic")
     parser.add_argument("--n-features", type=int, default=2000)
     parser.add_argument("--relation", default="replace-one")
@@ -120,7 +121,7 @@ def main() -> None:
         X, y = TABLES[name]()
         classes = int(y.max()) + 1
         found: dict[str, list[dict[str, float]]] = {}
-        for seed in range(asked.splits):
+        for seed in range(asked.first_seed, asked.first_seed + asked.splits):
             A, a, B, b = split(X, y, seed)
             A, a = A[: asked.most_rows], a[: asked.most_rows]
             private = {"classes": list(range(classes)), "neighbouring": asked.relation}
@@ -144,7 +145,7 @@ def main() -> None:
             entry = {
                 "table": name, "model": asked.model, "relation": asked.relation, "epsilon": epsilon_name,
                 "rows": min(int(0.8 * len(y)), asked.most_rows), "columns": X.shape[1], "classes": classes,
-                "splits": asked.splits, **mean,
+                "splits": asked.splits, "first_seed": asked.first_seed, **mean,
             }  # fmt: skip
             keys = ("table", "model", "relation", "epsilon")
             results = [old for old in results if any(old[key] != entry[key] for key in keys)] + [entry]

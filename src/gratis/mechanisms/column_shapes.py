@@ -179,7 +179,7 @@ def _denoised(counts: Array, noise_std: float, n_records: int, shapes: Shapes) -
 def _cautious(belief: Array) -> NDArray[np.int64]:
     """Return the likeliest place within a few of the lowest that is not out of the question.
 
-    For a single column, a target: values that are clipped cost what they are worth, a range a thousand times too
+    For a single column, a target: values that are clipped cost what they are worth, a range that is far too
     wide costs the fit. Of many columns one that is too wide is merely not used, and their places are taught by all.
     """
     lowest = (belief.cumsum(axis=1) >= _DOUBT).argmax(axis=1)[:, None]
