@@ -153,9 +153,9 @@ def test_the_shares_of_mu_add_up_to_mu() -> None:
 
 @pytest.mark.parametrize("sizes", [[30], [1] * 30, [7, 23], [0, 30]])
 def test_chunks_do_not_depend_on_batches(sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    from gratis.mechanisms import rows
+    from gratis.numerics import chunks
 
-    monkeypatch.setattr(rows, "ROWS_PER_CHUNK", 8)
+    monkeypatch.setattr(chunks, "ROWS_PER_CHUNK", 8)
     X, y = table()
     cuts = np.cumsum([0, *sizes])
     found = list(in_chunks((X[a:b], y[a:b]) for a, b in pairwise(cuts)))
