@@ -195,11 +195,7 @@ def summary(known: dict[str, Any], others: dict[str, Any]) -> str:
                 _against(model, {name: found[model] for name, found in scores.items()}, others, epsilon)
                 for model in ("additive", "auto")
             ) + ".")  # fmt: skip
-            gaps = {
-                name: max(found["additive"], found["linear"]) - found["auto"]
-                for name, found in scores.items()
-                if known[name]["n"] >= 2000
-            }
+            gaps = {name: _behind(row, epsilon, relation) for name, row in known.items() if row["n"] >= 2000}
             behind = [f"{name} {written(gap)}" for name, gap in gaps.items() if gap > 0.01]
             if behind:
                 lines[-1] += f" `auto` more than .01 below our better model (n ≥ 2000): {', '.join(behind)}."
@@ -213,6 +209,14 @@ def summary(known: dict[str, Any], others: dict[str, Any]) -> str:
     scores = [v for row in regression for key, c in row.items() if key.startswith("additive") for v in c["score"]]
     lines.append(f"- Regressions below R² −.1: {sum(v < -0.1 for v in scores)} of {len(scores)} additive fits.")
     return "\n".join(lines)
+
+
+def _behind(row: dict[str, Any], epsilon: float, relation: str) -> float:
+    """How far `auto` is below our better model, on the splits that both were measured on; NaN where there is none."""
+    cells = {m: row.get(f"{m} {relation} {epsilon:g}", {}).get("score", []) for m in ("additive", "linear")}
+    common = min(map(len, cells.values()))
+    means = {model: mean(values[:common]) for model, values in cells.items()}
+    return max(means.values()) - means[chosen(row, epsilon, relation)]
 
 
 def _against(model: str, scores: dict[str, float], others: dict[str, Any], epsilon: float) -> str:
