@@ -331,7 +331,7 @@ def test_kill_during_training_leaves_the_budget_spent_and_no_model(
         "from gratis.estimators.table_fit import TableJob\n"
         "def slow(*a, **k): time.sleep(600)\n"
         "check = TableJob.check\n"
-        "def checked(job): check(job); s.descend = slow\n"
+        "def checked(*a): check(*a); s.descend = slow\n"
         "TableJob.check = checked\nsys.exit(run(sys.argv[1:]))"
     )
     child = subprocess.Popen([sys.executable, "-c", program, *command], stderr=subprocess.DEVNULL)
@@ -572,7 +572,7 @@ def test_a_file_that_changes_is_refused_before_the_reservation_and_named_after_i
     with monkeypatch.context() as patch:
         check = TableJob.check
         # The same text again: only the time of the change tells.
-        patch.setattr(TableJob, "check", lambda job: (check(job), write())[0])
+        patch.setattr(TableJob, "check", lambda *given: (check(*given), write())[0])
         assert run(command) == 2
     assert "changed after it was opened: nothing was spent" in capsys.readouterr().err
     assert ledger.status("people").reservations == 0

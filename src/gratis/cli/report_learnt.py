@@ -30,7 +30,7 @@ def learnt_parts(estimator: Any, names: list[str], table: dict[str, Any]) -> dic
             "coefficients": _intervals(inference, names),
             "learnt_words": ["Standard errors hold sampling and privacy."],
         }
-    if not hasattr(estimator, "intercept_"):
+    if not hasattr(estimator, "intercept_") or hasattr(estimator, "n_features"):
         return {"learnt_words": ["Its parameters belong to hidden features and have no meaning of their own."]}
     slopes = np.atleast_2d(estimator.coef_)
     classes = table.get("target", {}).get("levels") or [str(label) for label in getattr(estimator, "classes_", ())]

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
@@ -73,11 +72,9 @@ class PrivateClassifier(Watched, ClassifierMixin):
         return SoftmaxModel(scores.shape[1]).mean(scores)
 
     def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Return the log of the probability of every class, finite where the probability itself is too small."""
-        scores = self.decision_function(X)
-        if scores.ndim == 1:
-            scores = np.column_stack([np.zeros_like(scores), scores])
-        return np.asarray(log_softmax(scores, axis=1))
+        """Return the log of the probability of every class."""
+        with np.errstate(divide="ignore"):  # −∞ where a probability is too small for a number
+            return np.asarray(np.log(self.predict_proba(X)))
 
     def predict(self, X: ArrayLike) -> Array:
         """Return the most probable class."""

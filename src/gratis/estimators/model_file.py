@@ -98,7 +98,7 @@ def save_model(path: str | os.PathLike[str], estimator: Any, context: Mapping[st
     `context` is public data for JSON that `load_model` gives back.
     """
     kind = type(estimator).__name__
-    if hasattr(estimator, "steps") or hasattr(estimator, "best_estimator_"):
+    if isinstance(getattr(estimator, "steps", None), list) or hasattr(estimator, "best_estimator_"):
         raise GratisError(
             f"a {kind} of scikit-learn cannot be saved, nor is what it did before the private step private: train a "
             "DPTableRegressor or DPTableClassifier on the raw table, or save the private step alone"
