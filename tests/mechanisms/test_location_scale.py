@@ -24,7 +24,7 @@ def statistics(X, impute=False):
     return (
         block.octaves(),
         block.positions(width, 8),
-        block.half_octaves(0.1 * width, width, 64),
+        block.half_octaves(0.1 * width, width),
         block.sum(0 * width, width) / len(X),
     )
 

@@ -101,7 +101,8 @@ class PrivateLinearModel(PrivateFit):
         """Set coef_ and intercept_."""
 
     def _scores(self, X: ArrayLike) -> NDArray[np.float64]:
-        return np.asarray(self.fit_.scores(self._validated_rows(X)))
+        rows = self._validated_rows(X)
+        return np.asarray(self.fit_.scores(rows))
 
     def _read_rows(self, X: ArrayLike) -> NDArray[np.float64]:
         """Rows as `params` are for: missing values at the centre; at the windows where intervals are of those."""

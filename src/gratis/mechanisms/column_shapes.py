@@ -16,18 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-__all__ = ["HIGHEST", "LOWEST", "half_range", "middle", "spread"]
+__all__ = ["HIGHEST", "LOWEST", "ZOOM_BINS", "half_range", "middle", "spread"]
 
 Array = NDArray[np.float64]
 
 LOWEST, HIGHEST = -30, 40  # octaves of |x| told apart; smaller counts as zero, larger as the highest
+ZOOM_BINS = 24  # half octaves below twice the half-range
 _ROUNDS = 10
 _AT_ONCE, _KEPT_PARTS = 2**18, 8  # entries of a part of columns × shapes, and how many parts are kept
-_USUAL = 2.0  # prior belief that matters where noise is all there is: e-fold in octaves away from 1
+_USUAL = 5.0  # prior belief that matters where noise is all there is: e-fold in octaves away from 1
 _WIDEST, _USUAL_WINDOW = 10.0, 4.0  # of the scale: the window at most, and where a column is not known (recipe F)
 _NOT_ZERO = (1.0, 0.5, 0.2)  # parts of a column that shapes have apart from its zeros, or from its centre
-_NEAR_THE_RANGE = 2.0  # prior belief about spreads: e-fold in octaves below the half-range
-_DOUBT = 0.1  # belief that places below another have together for it to be left
 _RUNS = (1, 2, 3, 4)
 # Noise deviations: for runs next to what is accepted, for runs anywhere, and anywhere among all octaves, where the
 # noise of one of several hundred runs could widen a column by a factor of a million.
@@ -164,8 +163,7 @@ def _denoised(counts: Array, noise_std: float, n_records: int, shapes: Shapes) -
     at[np.arange(len(lengths)), shapes.places] = 1.0
     for part in parts:
         posterior = _softmax(evidence(part) + np.log(weights))
-        belief = posterior @ at
-        place[part] = _cautious(belief) if columns == 1 else belief.argmax(axis=1)
+        place[part] = (posterior @ at).argmax(axis=1)
         log_size[part] = posterior @ shapes.sizes
         # One place: a mean over several would be wide where a column is merely unclear.
         posterior *= at[:, place[part]].T
@@ -174,17 +172,6 @@ def _denoised(counts: Array, noise_std: float, n_records: int, shapes: Shapes) -
     own = misfit / (misfit + noise_std**2)
     own = max(own, 1e-3)  # thresholds in units of the noise left need some
     return Denoised(fit + own * (counts - fit), own * noise_std, place, log_size, own)
-
-
-def _cautious(belief: Array) -> NDArray[np.int64]:
-    """Return the likeliest place within a few of the lowest that is not out of the question.
-
-    For a single column, a target: values that are clipped cost what they are worth, a range that is far too
-    wide costs the fit. Of many columns one that is too wide is merely not used, and their places are taught by all.
-    """
-    lowest = (belief.cumsum(axis=1) >= _DOUBT).argmax(axis=1)[:, None]
-    near = np.abs(np.arange(belief.shape[1]) - lowest - 1.5) < 2
-    return np.asarray(np.where(near, belief, -1.0).argmax(axis=1))
 
 
 def _softmax(scores: Array) -> Array:
@@ -238,7 +225,7 @@ def _intervals(size: int) -> Shapes:
 def _distances(size: int) -> Shapes:
     """Distances from the centre: normal, uniform, exponential, two-valued, and each with half of them at the centre."""
     upper = _upper(size)
-    shares, places, sizes, usual = [], [], [], []
+    shares, places, sizes = [], [], []
     for step, scale in enumerate(upper[0] * np.exp2(np.arange(-1, 2 * size) / 4.0)):
         laws = (
             2 * ndtr(upper / scale) - 1,
@@ -253,8 +240,7 @@ def _distances(size: int) -> Shapes:
                 shares.append(np.diff(below, prepend=0.0))
                 places.append(step // 2)
                 sizes.append(math.log(scale * math.sqrt(share)))
-                usual.append(min(1.0, scale) ** (1 / (_NEAR_THE_RANGE * math.log(2))))
-    return Shapes(np.array(shares), np.array(places), np.array(usual) / sum(usual), np.array(sizes))
+    return Shapes(np.array(shares), np.array(places), np.full(len(shares), 1 / len(shares)), np.array(sizes))
 
 
 def _upper(size: int) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.mechanisms.clipped_gradient import usable_rows
-from gratis.mechanisms.column_shapes import HIGHEST, LOWEST, half_range, middle, spread
+from gratis.mechanisms.column_shapes import HIGHEST, LOWEST, ZOOM_BINS, half_range, middle, spread
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
 from gratis.numerics.rounding import ROWS_PER_CHUNK, rounding_inflation
@@ -27,7 +27,6 @@ __all__ = ["StandardisationPlan", "Standardiser", "plan_standardisation", "relea
 _SHARES = (0.33, 0.17, 0.33, 0.17)
 _NARROWEST, _WORTH = 2.0, 0.05  # of the scale: least window of a mean, and its noise below which more is no gain
 _CHUNK_ENTRIES = 2**22
-_TOGETHER = 2**10  # how finely columns that are read together are told apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +164,7 @@ def release_location_scale(
     bins = _position_bins(stds[1] / n)
     placed = noise.release(block.positions(half, bins), stds[1])
     centre = half * middle(placed, stds[1], n)
-    fine = noise.release(block.half_octaves(centre, half, bins if columns == 1 else _TOGETHER), stds[2])
+    fine = noise.release(block.half_octaves(centre, half), stds[2])
     window, scale = (half * found for found in spread(fine, stds[2], n, tail=plan.tail))
     window = np.minimum(window * plan.headroom, 2 * half)
     # The mean may be taken closer to the centre than values are kept: less noise for some bias, where it pays.
@@ -235,19 +234,14 @@ class _Block:
 
         return self._histogram(bins, size)
 
-    def half_octaves(self, centre: NDArray[np.float64], half: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
-        """Counts of |x − centre|/half in half octaves below 2; the first bin holds all below 1/`bins`.
+    def half_octaves(self, centre: NDArray[np.float64], half: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Counts of |x − centre|/half in half octaves below 2; the first bin holds all that is smaller."""
 
-        The centre of a single column is not known more closely, and smaller distances would tell of its error alone:
-        a spike that is not at the centre. Columns that are read together know more.
-        """
-        size = 2 * round(math.log2(bins)) + 3
+        def bins(rows: NDArray[np.float64]) -> NDArray[np.int64]:
+            size = np.clip(np.abs(rows - centre) / half, 2.0**-20, 1.999)
+            return np.clip(np.floor(2 * np.log2(size)).astype(np.int64) + ZOOM_BINS - 2, 0, ZOOM_BINS - 1)
 
-        def places(rows: NDArray[np.float64]) -> NDArray[np.int64]:
-            distance = np.clip(np.abs(rows - centre) / half, 2.0**-20, 1.999)
-            return np.clip(np.floor(2 * np.log2(distance)).astype(np.int64) + size - 2, 0, size - 1)
-
-        return self._histogram(places, size)
+        return self._histogram(bins, ZOOM_BINS)
 
     def sum(self, centre: NDArray[np.float64], width: NDArray[np.float64]) -> NDArray[np.float64]:
         """Σ clip((x − centre)/width, ±1) over the entries that are there."""
