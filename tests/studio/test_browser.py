@@ -58,7 +58,12 @@ class Browser:
 
     def button(self, text: str) -> None:
         path = f"//button[not(ancestor::*[@hidden])][.={text!r}]"
-        self.until(lambda: self.driver.find_element("xpath", path).click() or True)
+        self.until(lambda: self._clicked(self.driver.find_element("xpath", path)))
+
+    def _clicked(self, element: Any) -> bool:
+        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+        element.click()
+        return True
 
     def step(self, name: str) -> None:
         self.click(f"nav [data-view={name}]")
