@@ -123,12 +123,13 @@ def test_wrong_second_moments_cost_little(monkeypatch: pytest.MonkeyPatch) -> No
 
     cleaned = additive_run.cleaned_moments
     assert error(1) < 0.2
-    assert error(30) < 0.4
+    protected = error(30)
+    assert protected < 0.4
     # Negative control: all gradients are believed, the ridge never grows, and nothing is taken back at the end.
     monkeypatch.setattr(gradient_posterior, "_WRONG", 0.0)
     monkeypatch.setattr(additive_learning, "_FALL", 1e9)
     monkeypatch.setattr(additive_learning, "_kept_share", lambda *a: 1.0)
-    assert error(30) > 1
+    assert error(30) > 2 * protected
 
 
 def test_without_noise_the_fit_is_least_squares_on_its_features() -> None:
