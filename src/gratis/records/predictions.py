@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -11,6 +12,8 @@ from gratis.records.notebook import card
 from gratis.records.record import JsonObject, Record, plain, read_record
 
 __all__ = ["Estimate", "Prediction"]
+
+_ROUNDING = 1e-9  # relative: a mean of thousands of members rounds by far less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +34,12 @@ class Prediction(Record):
     def __post_init__(self) -> None:
         for name in ("value", "low", "high"):
             object.__setattr__(self, name, check_finite(name, getattr(self, name)))
-        if not self.low <= self.value <= self.high:
+        slack = _ROUNDING * max(abs(self.low), abs(self.high)) + sys.float_info.min
+        if not self.low - slack <= self.value <= self.high + slack:
             raise GratisError("a prediction must lie inside its own range")
+        # The mean of equal members can round past them: no reason to end a fit whose noise has been drawn.
+        object.__setattr__(self, "low", min(self.low, self.value))
+        object.__setattr__(self, "high", max(self.high, self.value))
 
     @property
     def excess_risk(self) -> float:
