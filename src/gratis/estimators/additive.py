@@ -13,8 +13,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gratis.estimators.classification import PrivateClassifier
 from gratis.estimators.leaks import Watched
-from gratis.estimators.private_fit import PrivateFit, refuse_text
+from gratis.estimators.private_fit import PrivateFit
 from gratis.estimators.shapes import Shapes, shapes_of
+from gratis.estimators.values import refuse_text
 from gratis.recipes.additive import Additive, AdditiveRelease
 from gratis.records.checks import check_count
 from gratis.records.errors import GratisError

@@ -12,7 +12,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gratis.estimators.labels import encoded
-from gratis.estimators.private_fit import PrivateFit, refuse_text
+from gratis.estimators.private_fit import PrivateFit
+from gratis.estimators.values import refuse_text
 from gratis.recipes.logistic import StagedLogistic
 from gratis.recipes.recipe import Recipe
 from gratis.recipes.staged_linear import LinearRelease, StagedLinear

@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gratis.estimators.classification import PrivateClassifier
-from gratis.estimators.private_fit import PrivateFit, refuse_text
+from gratis.estimators.private_fit import PrivateFit
+from gratis.estimators.values import refuse_text
 from gratis.recipes.network import Network, NetworkRelease
 from gratis.recipes.recipe import Recipe
 from gratis.records.facts import Facts

@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gratis.estimators.classification import PrivateClassifier
 from gratis.estimators.leaks import Watched
-from gratis.estimators.private_fit import PrivateFit, refuse_text
+from gratis.estimators.private_fit import PrivateFit
+from gratis.estimators.values import refuse_text
 from gratis.recipes.random_features import FeatureRelease, FixedFeatures
 from gratis.recipes.recipe import Recipe
 from gratis.records.facts import Facts
