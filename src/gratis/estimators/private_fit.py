@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -12,20 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 from gratis.estimators.leaks import note_training, one_of_several, warn_about_fit
 from gratis.estimators.record_reader import RecordReader
 from gratis.estimators.release import Release
-from gratis.estimators.scales import PublicScales
 from gratis.estimators.values import refuse_text
 from gratis.ledger import Ledger
 from gratis.mechanisms.noise import NoiseSource, noise_source
-from gratis.recipes.recipe import Reading, Recipe
-from gratis.records.budget import Budget
+from gratis.recipes.recipe import Recipe
 from gratis.records.certificates import Selection
 from gratis.records.errors import GratisError
 from gratis.records.events import Composition, Event, FullBatchDescent
 from gratis.records.facts import Facts
-from gratis.records.neighbouring import Neighbouring
 from gratis.records.plans import Plan
 from gratis.records.progress import RELEASES, ProgressLine, counted, following
-from gratis.records.settings import Descent
 
 if TYPE_CHECKING:
     from gratis.rows.streaming import RowStream
@@ -69,20 +65,6 @@ class PrivateFit(RecordReader):
         Write to the standard error how far planning, readings and training are and how long the rest will take.
     """
 
-    epsilon: float | None = None
-    delta: float | None = None
-    _: KW_ONLY
-    neighbouring: str = "replace-one"
-    preprocessing: str = "private"
-    public: PublicScales | None = None
-    descent: Descent | None = None
-    on_invalid: str = "raise"
-    ledger: Any = None
-    dataset: str | None = None
-    noise_seed: int | None = None
-    insecure_reproducible: bool = False
-    verbose: bool = False
-
     def fit(self, X: ArrayLike | RowStream, y: ArrayLike | None = None, *, plan: Plan | None = None) -> Self:
         """Plan, reserve, train, certify. A `plan` made before is run if it is the one that would be made now.
 
@@ -118,14 +100,6 @@ class PrivateFit(RecordReader):
         note_training(self, X)
         return self
 
-    def plan(self, rows: int, columns: int, *, classes: int | None = None) -> Plan:
-        """Return what `fit` would release for a table of these sizes; nothing is opened or spent."""
-        return self._recipe(Facts(rows=rows, columns=columns, classes=classes)).plan
-
-    def _recipe(self, facts: Facts) -> Recipe:
-        """The model's private steps for these facts."""
-        raise NotImplementedError
-
     def _publish(self, released: Any) -> None:
         """Set the fitted attributes from what was released."""
         raise NotImplementedError
@@ -140,27 +114,6 @@ class PrivateFit(RecordReader):
         self.plan_, self.prediction_ = plan, plan.prediction
         self._publish(released)
         release.certify(self)
-
-    def _reading(self, facts: Facts) -> Reading:
-        """How rows are read: from `preprocessing`, `public` and `on_invalid`."""
-        how = self._choice("preprocessing", ("private", "public", "none"))
-        if (self.public is not None) != (how == "public"):
-            raise GratisError("give public scales with preprocessing='public', and only then")
-        impute = self._handling() == "impute"
-        if self.public is None:
-            return Reading(standardise=how == "private", impute=impute)
-        target = self.public.target() if facts.classes is None else None
-        return Reading(standardise=False, features=self.public.features(facts.columns), target=target, impute=impute)
-
-    def _descent(self) -> Descent:
-        if self.descent is not None and not isinstance(self.descent, Descent):
-            raise GratisError("descent must be a Descent (gratis.Descent), or None")
-        return self.descent or Descent()
-
-    def _budget(self) -> Budget:
-        if self.epsilon is None or self.delta is None:
-            raise GratisError("give epsilon and delta: nothing is spent by accident")
-        return Budget(epsilon=self.epsilon, delta=self.delta, neighbouring=Neighbouring.parse(self.neighbouring))
 
     def _noise_source(self) -> NoiseSource:
         return noise_source(self.noise_seed, insecure_reproducible=self.insecure_reproducible)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
+from gratis.estimators.fit_parameters import FitParameters
 from gratis.estimators.labels import encoded
 from gratis.estimators.values import as_array, entries, floats, numbers_of_objects, refuse_shape, refuse_text
 from gratis.mechanisms.rows import Rows
@@ -25,11 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["RecordReader"]
 
 
-class RecordReader(BaseEstimator):
+class RecordReader(FitParameters, BaseEstimator):
     """The part of an estimator that turns what `fit` is given into records; `on_invalid` says what invalid ones do."""
-
-    on_invalid: str
-    ledger: Any
 
     def _records(
         self, X: ArrayLike | RowStream, y: ArrayLike | None
@@ -90,10 +88,6 @@ class RecordReader(BaseEstimator):
         rows, target = self._contributing(*self._validated(X, y, numeric=True))
         return rows, target, None, ()
 
-    def _handling(self) -> str:
-        """What is done with invalid records: the checked `on_invalid`."""
-        return self._choice("on_invalid", ("raise", "zero", "impute"))
-
     def _validated(
         self, X: ArrayLike, y: ArrayLike, *, numeric: bool, reset: bool = True
     ) -> tuple[NDArray[np.float64], NDArray[Any]]:
@@ -152,12 +146,6 @@ class RecordReader(BaseEstimator):
     def _known(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Rows as the model reads them: what lies outside of what was declared of a column is missing."""
         return rows
-
-    def _choice(self, name: str, allowed: tuple[str, ...]) -> str:
-        value = getattr(self, name)
-        if value not in allowed:
-            raise GratisError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
-        return str(value)
 
 
 def _without_ledger(reader: RecordReader) -> RecordReader:

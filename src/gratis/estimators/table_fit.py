@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gratis.estimators.fit_plan import FitPlan, plan
-from gratis.estimators.model_choice import MODELS, check_features, choose_model, make_estimator
+from gratis.estimators.model_choice import MODELS, check_features, choose_model, model_parameters
 from gratis.estimators.private_levels import plan_search
 from gratis.estimators.table_job import TableFit, TableJob
 from gratis.estimators.table_reading import TableReading
@@ -94,9 +94,9 @@ def plan_table_fit(
     facts = Facts(rows=rows.n_rows, columns=rows.n_features, classes=n_classes)
     choice = choose_model(facts, budget) if model == "auto" else None
     chosen = choice.model if choice else model
-    estimator = make_estimator(chosen, task, epsilon=budget.epsilon, delta=budget.delta, **options)
+    given = model_parameters(chosen, task, epsilon=budget.epsilon, delta=budget.delta, **options)
     if chosen == "random-features":
-        check_features(estimator, rows.n_features, n_classes, options)
+        check_features(given, rows.n_features, n_classes, options)
     if planned is not None and (planned.facts != facts or planned.budget != budget):
         raise GratisError(
             f"the plan is for {planned.facts.rows} rows, {planned.facts.columns} columns and "
