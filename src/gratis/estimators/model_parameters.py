@@ -82,6 +82,12 @@ class LogisticParameters(LinearParameters):
     """Of `DPLogisticRegression`."""
 
     classes: ArrayLike | None = None
+    class_weight: Mapping[Any, float] | str | None = None
+
+    def _recipe(self, facts: Facts) -> Recipe:
+        if self.class_weight is not None and (self._estimand() or self.algorithm == "one-pass"):
+            raise GratisError("class_weight is for the full-batch fit without inference")
+        return super()._recipe(facts)
 
     def _staged(self, facts: Facts) -> Recipe:
         from gratis.recipes.logistic import StagedLogistic
@@ -160,6 +166,7 @@ class AdditiveClassifierParameters(AdditiveParameters):
     """Of `DPAdditiveClassifier`."""
 
     classes: ArrayLike | None = None
+    class_weight: Mapping[Any, float] | str | None = None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -187,6 +194,13 @@ class FeatureClassifierParameters(FeatureParameters):
     features: str = "relu"
     centre: bool = True
     classes: ArrayLike | None = None
+    class_weight: Mapping[Any, float] | str | None = None
+
+    def _recipe(self, facts: Facts) -> Recipe:
+        recipe = super()._recipe(facts)
+        if self.class_weight is not None and not recipe.chosen_from_releases:
+            raise GratisError("class_weight needs class counts, which a descent with a given learning rate has not")
+        return recipe
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -133,6 +133,9 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel, Featur
     classes : array, default None
         All classes that may occur, public; left out, those that occur are assumed to be no secret. A label that
         equals none of them is invalid.
+    class_weight : "balanced", mapping or None, default None
+        How often a record of each class counts, {class: weight}; "balanced" makes the released shares equal. Costs no
+        privacy: it moves the intercepts of the released model.
     on_invalid : "raise", "zero" or "impute", default "raise"
         What becomes of missing and impossible values: refused before anything is spent (that answer is not private),
         or the record contributes nothing, or the feature counts as the centre of its column (a record without a
@@ -160,6 +163,10 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel, Featur
     def intercept_(self) -> NDArray[np.float64]:
         """What is added to the scores of every row, (classes,)."""
         return np.asarray(self.parameters_[-1])
+
+    def _publish(self, released: FeatureRelease) -> None:
+        shift = self._log_weights(released.prior)
+        super()._publish(released if shift is None else replace(released, intercept=released.intercept + shift))
 
     def _publish_parameters(self, slopes: NDArray[np.float64], intercept: NDArray[np.float64]) -> None:
         self.parameters_ = np.vstack([slopes, intercept])  # on one grid, which a few intercepts alone need not show
