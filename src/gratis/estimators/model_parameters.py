@@ -65,6 +65,8 @@ class LinearParameters(FitParameters):
 
     def _estimand(self) -> str | None:
         """What intervals are of: the checked parameter `inference`; None without intervals."""
+        if self.inference is False:
+            return None
         from gratis.recipes.linear_inference import ESTIMANDS
 
         if self.inference is not True and self.inference not in (False, *ESTIMANDS):
