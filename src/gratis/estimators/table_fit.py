@@ -27,7 +27,7 @@ from gratis.estimators.model_choice import (
 from gratis.estimators.private_fit import Release
 from gratis.estimators.private_levels import FoundLevels, LevelSearch, plan_search
 from gratis.estimators.settlement import LateLedger, uninterrupted
-from gratis.estimators.table_reading import TableReading
+from gratis.estimators.table_reading import CLASSES_OCCUR, TableReading
 from gratis.mechanisms.noise import NoiseSource
 from gratis.records.budget import Budget
 from gratis.records.certificates import Selection
@@ -39,12 +39,14 @@ from gratis.rows.columns import Column, Kind, can_be_target
 from gratis.rows.encoding import EncodedRows, TableSchema, distinct_values
 from gratis.rows.readings import ColumnReading
 from gratis.rows.tables import Table
+from gratis.rows.undecided import UndecidedError
 
 __all__ = ["TableFit", "TableJob", "plan_table_fit", "table_sizes"]
 
 _MOST_CLASSES = 32  # whole numbers with at most so many values are taken for classes
 _COPIES = 6  # of the matrix, that a fit in memory needs
 _READABLE = "that cells can be read, and targets are present and of more than one value, is public"
+_A_NUMBER = "the target {!r} is taken for a number; if its values are classes, add --task classification"
 TASKS = ("regression", "classification")
 
 
@@ -347,7 +349,7 @@ def plan_table_fit(
     if missing_target not in ("refuse", "leave-out"):
         raise GratisError(f"missing targets can be refused or left out (refuse, leave-out), got {missing_target!r}")
     how = TableReading(**reading)
-    table, full, column, task, assumptions, said = _opened(path, target, task, model, classes, how)
+    table, full, column, task, assumptions, said = _opened(path, target, task, model, classes, how, missing_target)
     if missing_target == "leave-out":
         assumptions = tuple(one for one in assumptions if one != _READABLE)
     if (options or {}).get("inference") or (planned is not None and planned.choices.get("inference")):
@@ -397,14 +399,20 @@ def table_sizes(path: str | os.PathLike[str], target: str, **reading: Any) -> tu
 
 def _opened(
     path: str | os.PathLike[str] | Table, target: str, task: str, model: str, classes: Sequence[str] | None,
-    how: TableReading,
+    how: TableReading, missing_target: str = "leave-out",
 ) -> tuple[Table, TableSchema, Column, str, tuple[str, ...], str | None]:  # fmt: skip
     """Open a table and say how its columns and its target are read; last, which task was taken if it was not told."""
     table = how.open(path)
     if target not in table.types:
         known = ", ".join(map(repr, list(table.types)[:20])) + (", …" if len(table.types) > 20 else "")
         raise GratisError(f"there is no column {target!r} in {table.path.name!r}; its columns are {known}")
-    full = how.schema_of(table, target)
+    undecided = None
+    try:
+        full = how.schema_of(table, target)
+    except UndecidedError as error:
+        undecided = error
+    if undecided is not None:
+        raise _with_target(undecided, table.types[target], target, task, model, classes, missing_target)
     full.check_types(table)
     if not full.names:
         raise GratisError("there is no column left to learn from")
@@ -416,8 +424,23 @@ def _opened(
     return table, full, column, task, assumptions, _task_words(table.types[target], column, task, asked, classes)
 
 
+def _with_target(
+    error: UndecidedError, kind: Any, target: str, task: str, model: str, classes: Sequence[str] | None, missing: str
+) -> UndecidedError:
+    """The refusal of columns with what may come next, for the target's rows are not read yet: one fix for all of it."""
+    if missing == "refuse":
+        error = error.along_with(
+            {"missing_target": "leave-out"}, "lets rows without a target, if there are any, contribute nothing"
+        )
+    if task == "auto" and classes is None and _offered(model) == list(TASKS) and pa.types.is_floating(kind):
+        error = error.along_with({}, otherwise=f"; {_A_NUMBER.format(target)}")
+    return error
+
+
 def _task_words(kind: Any, column: Column, task: str, asked: str, classes: Sequence[str] | None) -> str | None:
     """Say which task was taken of a target of whole numbers, and how to take the other."""
+    if asked == "auto" and classes is None and pa.types.is_floating(kind) and task == "regression":
+        return f"{_A_NUMBER.format(column.name)[:1].upper()}{_A_NUMBER.format(column.name)[1:]}."
     if asked != "auto" or classes is not None or not pa.types.is_integer(kind):
         return None
     if task == "classification":
@@ -426,6 +449,11 @@ def _task_words(kind: Any, column: Column, task: str, asked: str, classes: Seque
             f"The {count} whole numbers of {column.name!r} are taken for classes; --task regression predicts a number."
         )
     return f"{column.name!r} has many values, so a number is predicted; --task classification takes them for classes."
+
+
+def _offered(model: str) -> list[str]:
+    """The tasks that a model can do."""
+    return [task for task in TASKS if model == "auto" or model in MODELS[task]]
 
 
 def _target(
@@ -444,7 +472,7 @@ def _target(
         if len(set(classes)) < 2:
             raise GratisError("at least two different classes are needed")
         return Column(name=name, kind=Kind.CATEGORICAL, levels=tuple(classes)), "classification", ()
-    offered = [known for known in TASKS if model in MODELS[known]]
+    offered = _offered(model)
     if task == "auto" and len(offered) == 1:
         task = offered[0]
     if task == "regression" and not numeric:
@@ -463,5 +491,5 @@ def _target(
     return (
         Column(name=name, kind=Kind.CATEGORICAL, levels=values),
         "classification",
-        ("the set of classes that occur is public",),
+        (CLASSES_OCCUR,),
     )

@@ -21,6 +21,8 @@ _FIRST_ROWS = 1000  # of a sheet, from which the types of its columns are guesse
 class FrameTable(Table):
     """A data frame that is in memory already; it has no file, and does not change."""
 
+    for_python = True
+
     def __init__(self, frame: Any, name: str = "the data frame") -> None:
         self.path = Path(name)
         self._hold(arrow_table(frame))
@@ -44,6 +46,8 @@ class FrameTable(Table):
 
 class _HeldFile(FrameTable):
     """A file that is read whole."""
+
+    for_python = False
 
     def __init__(self, path: Any) -> None:
         Table.__init__(self, path)

@@ -51,6 +51,7 @@ class Table(ABC):
     types: dict[str, Any]
     n_rows: int | None
     states_types: bool = True  # or guessed from the first cells
+    for_python: bool = False  # refusals name options of the command line, or parameters
     index_columns: tuple[str, ...] = ()  # what pandas says that it wrote as an index
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
