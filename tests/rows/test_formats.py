@@ -223,13 +223,13 @@ def test_wide_tables_are_told_in_few_lines() -> None:
 
 def test_columns_that_hold_neither_numbers_nor_text_are_named() -> None:
     table = FrameTable(pa.table({"a": [[1, 2]], "b": ["x"], "c": ["y"]}))
-    with pytest.raises(GratisError, match=r"'b', 'c' hold text.*'a' \(list.*--ignore a"):
+    with pytest.raises(GratisError, match=r"'b', 'c' hold text.*'a' \(list.*ignore=\['a'\]"):
         TableSchema.of(table)
 
 
 def test_identifiers_are_not_searched_for_levels() -> None:
     table = FrameTable(pa.table({"town": ["x"], "idNum": ["y"], "e-mail": ["z"]}))
-    with pytest.raises(GratisError, match="add --private-levels town --ignore 'idNum,e-mail'"):
+    with pytest.raises(GratisError, match=r"add private_levels=\['town'\], ignore=\['idNum', 'e-mail'\]"):
         TableSchema.of(table)
 
 

@@ -84,6 +84,6 @@ def shown_python(job: TableJob, file: str, given: Mapping[str, Any] | None = Non
     return (
         f"from gratis import {estimator}{', open_table' if told else ''}\n\n"
         f"model = {estimator}(\n    epsilon={budget.epsilon!r},\n    delta={budget.delta!r},\n{lines})\n"
-        f"model.fit({opened}, {job.target.name!r})  # or a data frame of pandas, polars or Arrow\n"
+        f"model.fit({opened}, {job.target.name!r})\n"
         'model.save("model.gratis")\n'
     )

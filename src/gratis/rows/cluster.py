@@ -251,7 +251,10 @@ def connected(address: str | None) -> Iterator[Any]:
         try:
             if kind == "local" and count.isdecimal() and 0 < int(count) <= _MOST_LOCAL:
                 local = LocalCluster(
-                    n_workers=int(count), threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
+                    n_workers=int(count),
+                    threads_per_worker=1,
+                    dashboard_address="127.0.0.1:0",
+                    silence_logs=logging.CRITICAL,
                 )
                 client = stack.enter_context(Client(stack.enter_context(local)))
             else:

@@ -21,8 +21,7 @@ __all__ = ["Advice", "Problems", "UndecidedError", "advised", "listed", "names_i
 Advice = Mapping[str, str | tuple[str, ...]]
 
 _OPTIONS = {"private_levels": "--private-levels", "ignore": "--ignore", "numeric": "--numeric",
-            "missing_target": "--missing-target", "encoding": "--encoding", "hash_buckets": "--hash",
-            "task": "--task"}  # fmt: skip
+            "missing_target": "--missing-target", "encoding": "--encoding"}  # fmt: skip
 
 
 def listed(names: Iterable[str]) -> str:
@@ -121,14 +120,14 @@ def refuse_undecided(types: Mapping[str, Any], others: Iterable[str], *, python:
         said.append(f"{kinds} cannot be read as numbers")
     otherwise = ""
     if texts:
-        text, columns = texts[0], tuple(texts)
-        shown = [advised({"hash_buckets": "32"}, python=False), f"--levels {shlex.quote(text + '=A,B,C')}"]
+        text, columns = (common or texts)[0], tuple(texts)
+        shown = ["--hash 32", f"--levels {shlex.quote(text + '=A,B,C')}", "--schema file"]
         if python:
-            shown = ["hash_buckets=32", f"levels={{{text!r}: ['A', 'B', 'C']}}"]
+            shown = ["hash_buckets=32", f"levels={{{text!r}: ['A', 'B', 'C']}}", "schema="]
         otherwise = (
-            f"; or hash text with {shown[0]}, list public levels with {shown[1]} or in a schema (`gratis schema` makes "
-            f"one), leave it out with {advised({'ignore': columns}, python=python)}, or read numbers among which some "
-            f"cells are none with {advised({'numeric': (text,)}, python=python)}"
+            f"; or hash text with {shown[0]}, list public levels with {shown[1]} or in a {shown[2]} (`gratis schema` "
+            f"makes one), leave it out with {advised({'ignore': columns}, python=python)}, or read numbers among which "
+            f"some cells are none with {advised({'numeric': (text,)}, python=python)}"
         )
     raise UndecidedError(" and ".join(said), advice, tuple(effects), otherwise=otherwise, python=python)
 
