@@ -406,6 +406,8 @@ def _opened(
     if target not in table.types:
         known = ", ".join(map(repr, list(table.types)[:20])) + (", …" if len(table.types) > 20 else "")
         raise GratisError(f"there is no column {target!r} in {table.path.name!r}; its columns are {known}")
+    if next(iter(table.batches([target], 1)), None) is None:  # that there are none is public, as their number is
+        raise GratisError(f"{table.path.name!r} has columns and no rows")
     undecided = None
     try:
         full = how.schema_of(table, target)
@@ -487,7 +489,7 @@ def _target(
         assumed = () if task == "regression" else (f"that the target has more than {limit} different values is public",)
         return Column(name=name, kind=Kind.NUMERIC), "regression", assumed
     if values is None:
-        raise GratisError(f"the target {name!r} has more than {limit} classes; declare them with --classes")
+        raise GratisError(f"the target {name!r} has more than {limit} classes; list them in classes (--classes A,B,C)")
     return (
         Column(name=name, kind=Kind.CATEGORICAL, levels=values),
         "classification",

@@ -132,5 +132,20 @@ def arrow_table(frame: Any) -> Any:
     else:
         mixed = False
     if mixed:
-        raise GratisError("a column of the data frame holds values of several types: give it one type (astype)")
+        names = ", ".join(map(repr, _mixed(frame))) or "a column of the data frame"
+        raise GratisError(
+            f"{names} holds values of several types: make text of it, frame.astype({{name: str}}), and name it in "
+            "numeric=[…] if it should hold numbers, where other cells are missing"
+        )
     raise GratisError("expected a data frame of pandas, polars or Arrow")
+
+
+def _mixed(frame: Any) -> list[str]:
+    """The columns of a pandas frame that Arrow has no type for."""
+    found = []
+    for name in getattr(frame, "columns", ()):
+        try:
+            pa.Array.from_pandas(frame[name])
+        except (pa.ArrowException, TypeError, ValueError):
+            found.append(str(name))
+    return found
