@@ -293,9 +293,10 @@ def _last_words(folder: ModelFolder, certificate: Certificate, context: dict[str
     ]
     expected, scores = context["expected_score"], held_out(context)
     if expected:
+        caveat = "".join(expected["source"].partition("; ")[1:])
         lines.append(
             f"{MEASURES[expected['quantity']]} to be expected on fresh rows: {expected['value']:.2f} "
-            f"({expected['low']:.2f} to {expected['high']:.2f} in 80 % of fits), paid for in the fit"
+            f"({expected['low']:.2f} to {expected['high']:.2f} in 80 % of fits), paid for in the fit{caveat}"
         )
     if scores:
         lines.append(f"on {scores[0]['samples']} held-out rows, released privately:")

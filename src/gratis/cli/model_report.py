@@ -226,6 +226,6 @@ def _cost_figures(context: dict[str, Any], chosen: dict[str, Any] | None) -> lis
         return []
     points = [(p["epsilon"], p["value"], p["low"], p["high"]) for p in _curve(context)]
     unit = chosen.get("unit")
-    what = f"predicted loss of {unit} to privacy" if unit else "predicted quality"
+    what = f"lost to privacy: {unit}" if unit else "predicted quality"
     picture = cost_figure(points, (chosen["epsilon"], chosen["value"]), quantity=what)
     return [("Predicted before the data was touched, from public sizes and the budget alone.", picture)]
