@@ -80,8 +80,8 @@ ASSUMPTIONS: dict[str, Assumption] = {
     "persons": Assumption(
         "give all rows of a person the same id, and nobody else's",
         (
-            "all rows of a person carry the same id, and nobody else's do; how many persons there are is public, how many "
-            "rows each of them has is not",
+            "all rows of a person carry the same id, and nobody else's do; how many persons there are is public, how "
+            "many rows each of them has is not",
         ),
         check="see how the ids were made: nobody has two, by a change of name, of address or of system",
     ),
