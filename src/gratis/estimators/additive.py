@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gratis.estimators.classification import PrivateClassifier
+from gratis.estimators.classification import PrivateClassifier, before_weights
 from gratis.estimators.leaks import Watched
 from gratis.estimators.private_fit import PrivateFit, refuse_text
 from gratis.estimators.shapes import Shapes, shapes_of
@@ -241,6 +241,9 @@ class DPAdditiveClassifier(PrivateClassifier, PrivateAdditiveModel):
     classes : array, default None
         All classes that may occur, public; left out, those that occur are assumed to be no secret. A label that
         equals none of them is invalid.
+    class_weight : "balanced", mapping or None, default None
+        How often a record of each class counts, {class: weight}; "balanced" makes the released shares equal. Costs no
+        privacy: it moves the intercepts of the released model.
     on_invalid : "raise", "zero" or "impute", default "raise"
         What becomes of missing and impossible values (a level outside the declared ones too): refused before anything
         is spent (that answer is not private), or the record contributes nothing, or the feature counts as the centre
@@ -265,6 +268,16 @@ class DPAdditiveClassifier(PrivateClassifier, PrivateAdditiveModel):
     """
 
     classes: ArrayLike | None = None
+    class_weight: Mapping[Any, float] | str | None = None
+
+    def _publish(self, released: AdditiveRelease) -> None:
+        shift = self._log_weights(released.model.basis.shares.classes)
+        if shift is not None:
+            model = released.model
+            moved = shift[1:] - shift[:1] if model.outputs == 1 else shift - shift.mean()
+            model = replace(model, offset=model.offset + moved)
+            released = replace(released, model=model, prediction=before_weights(released.prediction))
+        super()._publish(released)
 
     def _class_scores(self, X: ArrayLike) -> Array:
         return self._totals(self._readable(X))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_expit
 
-from gratis.estimators.classification import PrivateClassifier
+from gratis.estimators.classification import PrivateClassifier, before_weights
 from gratis.estimators.inference import InferenceWords
 from gratis.estimators.linear_model import PrivateLinearModel
 from gratis.recipes.logistic_inference import ClassInferenceRelease, LogisticInference
@@ -56,6 +57,9 @@ class DPLogisticRegression(PrivateClassifier, InferenceWords, PrivateLinearModel
     classes : array, default None
         All classes that may occur, public; left out, those that occur are assumed to be no secret. A label that
         equals none of them is invalid.
+    class_weight : "balanced", mapping or None, default None
+        How often a record of each class counts, {class: weight}; "balanced" makes the released shares equal. Costs no
+        privacy: it moves the intercepts of the released model.
     on_invalid : "raise", "zero" or "impute", default "raise"
         What becomes of missing and impossible values: refused before anything is spent (that answer is not private),
         or the record contributes nothing, or the feature counts as the centre of its column (a record without a
@@ -76,10 +80,13 @@ class DPLogisticRegression(PrivateClassifier, InferenceWords, PrivateLinearModel
     """
 
     classes: ArrayLike | None = None
+    class_weight: Mapping[Any, float] | str | None = None
     inference: bool | str = False
     _inference_kind: ClassVar[str] = "Logistic regression"
 
     def _recipe(self, facts: Facts) -> Recipe:
+        if self.class_weight is not None and (self._intervals_wanted() or self.algorithm == "one-pass"):
+            raise GratisError("class_weight is for the full-batch fit without inference")
         if not self._intervals_wanted():
             return super()._recipe(facts)
         super()._recipe(facts)  # refuses what does not go together
@@ -89,6 +96,13 @@ class DPLogisticRegression(PrivateClassifier, InferenceWords, PrivateLinearModel
         return LogisticInference(facts, self._budget(), self._reading(facts), estimand)
 
     def _publish(self, released: Any) -> None:
+        shift = self._log_weights(getattr(released, "prior", None))
+        if shift is not None:
+            moved = np.array(released.fit.parameters)
+            moved[-1] += shift
+            released = replace(
+                released, fit=replace(released.fit, parameters=moved), prediction=before_weights(released.prediction)
+            )
         super()._publish(released)
         if isinstance(released, ClassInferenceRelease):
             self._publish_inference(released.inference)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from gratis.estimators.leaks import Watched
 from gratis.estimators.private_fit import PrivateFit, refuse_text
 from gratis.recipes.random_features import FeatureRelease, FixedFeatures
 from gratis.recipes.recipe import Recipe
+from gratis.records.errors import GratisError
 from gratis.records.facts import Facts
 
 __all__ = ["DPRandomFeaturesClassifier", "DPRandomFeaturesRegressor"]
@@ -147,6 +149,9 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
     classes : array, default None
         All classes that may occur, public; left out, those that occur are assumed to be no secret. A label that
         equals none of them is invalid.
+    class_weight : "balanced", mapping or None, default None
+        How often a record of each class counts, {class: weight}; "balanced" makes the released shares equal. Costs no
+        privacy: it moves the intercepts of the released model.
     on_invalid : "raise", "zero" or "impute", default "raise"
         What becomes of missing and impossible values: refused before anything is spent (that answer is not private),
         or the record contributes nothing, or the feature counts as the centre of its column (a record without a
@@ -168,6 +173,7 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
     features: str = "relu"
     centre: bool = True
     classes: ArrayLike | None = None
+    class_weight: Mapping[Any, float] | str | None = None
 
     @property
     def coef_(self) -> NDArray[np.float64]:  # type: ignore[override]
@@ -178,6 +184,16 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
     def intercept_(self) -> NDArray[np.float64]:
         """What is added to the scores of every row, (classes,)."""
         return np.asarray(self.parameters_[-1])
+
+    def _recipe(self, facts: Facts) -> Recipe:
+        recipe = super()._recipe(facts)
+        if self.class_weight is not None and not recipe.chosen_from_releases:
+            raise GratisError("class_weight needs class counts, which a descent with a given learning rate has not")
+        return recipe
+
+    def _publish(self, released: FeatureRelease) -> None:
+        shift = self._log_weights(released.prior)
+        super()._publish(released if shift is None else replace(released, intercept=released.intercept + shift))
 
     def _publish_parameters(self, slopes: NDArray[np.float64], intercept: NDArray[np.float64]) -> None:
         self.parameters_ = np.vstack([slopes, intercept])  # on one grid, which a few intercepts alone need not show
