@@ -157,7 +157,7 @@ def audit(
     seed : int
         Of the synthetic rows; noise comes from the operating system.
     persons : bool
-        Neighbours differ in a person with all rows (`groups` of a fit); a fitted estimator's certificate says so itself.
+        Neighbours differ in a person with all rows (`groups` of a fit), as a fitted estimator's certificate says.
 
     >>> import gratis
     >>> bool(audit(gratis.DPLinearRegression(epsilon=1.0, delta=1e-5, preprocessing="none"), pairs=4).alarm)

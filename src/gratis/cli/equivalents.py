@@ -40,6 +40,8 @@ def shown_python(job: TableJob, file: str) -> str:
         given["classes"] = list(job.target.levels)
     if job.held_out:
         given["held_out"] = job.held_out
+    if job.persons is not None:
+        given["unit"] = job.persons.column
     if job.options:
         given["options"] = job.options
     arguments = "".join(f"    {name}={value!r},\n" for name, value in given.items())

@@ -27,6 +27,7 @@ from gratis.estimators.model_choice import (
 from gratis.estimators.private_fit import Release
 from gratis.estimators.private_levels import FoundLevels, LevelSearch, plan_search
 from gratis.estimators.settlement import LateLedger, uninterrupted
+from gratis.estimators.table_persons import TablePersons
 from gratis.estimators.table_reading import TableReading
 from gratis.mechanisms.noise import NoiseSource
 from gratis.records.budget import Budget
@@ -37,6 +38,7 @@ from gratis.records.facts import Facts
 from gratis.rows.cluster import ClusterTable
 from gratis.rows.columns import Column, Kind, can_be_target
 from gratis.rows.encoding import EncodedRows, TableSchema, distinct_values
+from gratis.rows.person_ids import number_persons
 from gratis.rows.readings import ColumnReading
 from gratis.rows.tables import Table
 
@@ -80,6 +82,7 @@ class TableJob:
     found: FoundLevels | None = None
     missing_target: str = "refuse"
     task_words: str | None = None
+    persons: TablePersons | None = None
 
     @property
     def training(self) -> EncodedRows:
@@ -87,7 +90,15 @@ class TableJob:
         return self._rows("training" if self.held_out else "all")
 
     def _rows(self, part: str) -> EncodedRows:
-        return EncodedRows(self.table, self.schema, self.target, self.n_rows, held_out=self.held_out, part=part)
+        chosen = None if self.persons is None else self.persons.rows(part)
+        return EncodedRows(
+            self.table, self.schema, self.target, self.n_rows, held_out=self.held_out, part=part, chosen=chosen
+        )
+
+    @property
+    def n_records(self) -> int:
+        """How many units of privacy the model is trained on: rows, or persons."""
+        return self.training.n_rows if self.persons is None else self.persons.count("training")
 
     @property
     def readings(self) -> tuple[ColumnReading, ...]:
@@ -102,6 +113,11 @@ class TableJob:
         )
 
     @property
+    def unit(self) -> str:
+        """What `n_records` counts."""
+        return "rows" if self.persons is None else "persons"
+
+    @property
     def n_classes(self) -> int | None:
         """Number of classes, or None."""
         return None if self.target.levels is None else len(self.target.levels)
@@ -110,9 +126,10 @@ class TableJob:
         """The plan in sentences."""
         columns, kind = len(self.schema.names), self.task
         sentences = [
-            f"{self.training.n_rows} rows, {columns} columns after encoding; {kind} of {self.target.name!r}"
+            f"{self.n_records} {self.unit}, {columns} columns after encoding; {kind} of {self.target.name!r}"
             + (f" with {self.n_classes} classes." if self.n_classes else "."),
             *([self.task_words] if self.task_words else []),
+            *([self.persons.words()] if self.persons else []),
             f"Budget {self.budget.describe()}.",
             *([self.search.words(self.training.n_rows)] if self.search and self.found is None else []),
             f"Model: {self.model}" + (f": {self.choice.reason}" if self.choice else "."),
@@ -125,8 +142,10 @@ class TableJob:
                 else "The file is larger than memory: one pass in constant memory, and few readings for the scales."
             )
         if self.held_out:
-            rows = self.n_rows - self.training.n_rows
-            sentences.append(f"{rows} rows are held out, and the score on them is released under a budget of its own.")
+            held = self.n_rows - self.training.n_rows if self.persons is None else self.persons.count("held-out")
+            sentences.append(
+                f"{held} {self.unit} are held out, and the score on them is released under a budget of its own."
+            )
         return sentences
 
     def check(self, cluster: Any = None) -> None:
@@ -135,6 +154,10 @@ class TableJob:
             raise GratisError("one pass takes the rows in their order, on one machine: leave --cluster out")
         if cluster is not None and self.model in ("random-features", "mlp"):
             raise GratisError(f"{self.model} needs all rows in one memory: leave --cluster out")
+        if cluster is not None and self.persons is not None:
+            raise GratisError("--unit needs all rows in one memory, to find those of a person: leave --cluster out")
+        if self.persons is not None and self.missing_target != "leave-out":
+            self.persons.check()
         for rows in (self.training, *((self._rows("held-out"),) if self.held_out else ())):
             part = rows if cluster is None else ClusterTable(cluster, rows)
             part.validate(missing_targets=self.missing_target == "leave-out")
@@ -170,7 +193,8 @@ class TableJob:
             raise GratisError(f"{self.table.path.name!r} changed after it was opened: nothing was spent, start again")
         if begin is not None:
             begin()
-        estimator.fit(*rows, plan=self.plan)
+        groups = None if self.persons is None else self.persons.groups("training")
+        estimator.fit(*rows, plan=self.plan, groups=groups)
         with uninterrupted():
             if hasattr(estimator, "inference_"):
                 estimator.inference_ = estimator.inference_.renamed(self.schema.names)
@@ -246,14 +270,17 @@ class TableJob:
             X, y = self._rows("held-out").arrays()
         except GratisError as error:
             return None, str(error)
-        event = evaluation_event(len(y), self.budget, classes=self.n_classes)
+        groups = None if self.persons is None else self.persons.groups("held-out")
+        records = len(y) if self.persons is None else self.persons.count("held-out")
+        event = evaluation_event(records, self.budget, classes=self.n_classes)
         release = Release(
             event, self.budget, NoiseSource.secure(), ledger=ledger, dataset=dataset, purpose="evaluation",
-            assumptions=(DISJOINT, *self.assumptions),
+            assumptions=(DISJOINT if groups is None else "disjoint-persons", *self.assumptions),
+            persons=groups is not None,
         )  # fmt: skip
         try:
             with release:
-                estimates = evaluate_privately(estimator, X, y, release)
+                estimates = evaluate_privately(estimator, X, y, release, groups=groups)
         except BudgetExceededError:
             return None, "the ledger had no room left for a release on the held-out rows"
         return HeldOutScore(estimates, release.certificate), None
@@ -269,7 +296,8 @@ class TableJob:
             "file": self.table.path.name,
             "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             "model": self.model,
-            "rows": self.training.n_rows,
+            "rows": self.n_records,
+            "unit": self.unit,
             "columns": len(self.schema.names),
             "words": self.words(),
             "levels": None if self.found is None else self.found.to_json(),
@@ -317,6 +345,7 @@ def plan_table_fit(
     options: dict[str, Any] | None = None,
     any_delta: bool = False,
     planned: FitPlan | None = None,
+    unit: str | None = None,
     **reading: Any,
 ) -> TableJob:
     """Open a table and plan everything, in the order in which mistakes are cheapest to find.
@@ -334,6 +363,7 @@ def plan_table_fit(
     options : further parameters of the estimator.
     any_delta : accept a delta of one over the number of rows and more, which allows to publish a row as it is.
     planned : a plan made before, which must be for these rows, columns, classes and this budget.
+    unit : the column that says whose row each is; then persons are what is protected and counted, and it is no feature.
     """
     if task not in ("auto", *TASKS):
         raise GratisError(f"unknown task {task!r}; expected auto, regression or classification")
@@ -346,22 +376,28 @@ def plan_table_fit(
         raise GratisError("a fit needs a budget with a positive epsilon and a positive delta")
     if missing_target not in ("refuse", "leave-out"):
         raise GratisError(f"missing targets can be refused or left out (refuse, leave-out), got {missing_target!r}")
+    if unit is not None:
+        _refuse_units(model, reading)
+        reading["ignore"] = (*reading.get("ignore", ()), unit)
     how = TableReading(**reading)
     table, full, column, task, assumptions, said = _opened(path, target, task, model, classes, how)
+    persons = None if unit is None else TablePersons.of(table, unit, target, held_out)
     if missing_target == "leave-out":
         assumptions = tuple(one for one in assumptions if one != _READABLE)
     if (options or {}).get("inference") or (planned is not None and planned.choices.get("inference")):
         full = full.with_references()
     n_rows = table.count_rows()
-    if not any_delta and budget.delta * n_rows >= 1:
+    count, counted = (n_rows, "row") if persons is None else (number_persons(persons.names)[1], "person")
+    if not any_delta and budget.delta * count >= 1:
         raise GratisError(
-            f"delta {budget.delta:g} is not below one over the number of rows, {n_rows}: it would allow to publish a "
-            "row as it is; take a smaller one (or --force-delta)"
+            f"delta {budget.delta:g} is not below one over the number of {counted}s, {count}: it would allow to "
+            f"publish a {counted} as it is; take a smaller one (or --force-delta)"
         )
     search = plan_search(tuple(how.private_levels), budget) if how.private_levels else None
     if search and planned:
         raise GratisError("a plan knows its columns: levels cannot be searched with --plan")
-    rows = EncodedRows(table, full, column, n_rows, held_out=held_out, part="training")
+    theirs = None if persons is None else persons.rows("training")
+    rows = EncodedRows(table, full, column, n_rows, held_out=held_out, part="training", chosen=theirs)
     if min(rows.n_rows, n_rows - rows.n_rows if held_out else 2) < 2:
         raise GratisError(f"the file has {n_rows} rows, too few to train on")
     streamed = _COPIES * 8.0 * rows.n_rows * rows.n_features > memory_bytes
@@ -369,8 +405,12 @@ def plan_table_fit(
     linear = "linear" if n_classes is None else "logistic"
     if streamed and model not in ("auto", linear, "additive"):
         raise GratisError(f"only {linear} and additive can be trained on a file larger than memory; raise --memory")
+    if streamed and persons is not None:
+        raise GratisError("--unit needs all rows in memory, to find those of a person; raise --memory")
     options = dict(options or {})
-    facts = Facts(rows=rows.n_rows, columns=rows.n_features, classes=n_classes)
+    facts = Facts(
+        rows=rows.n_rows if persons is None else persons.count("training"), columns=rows.n_features, classes=n_classes
+    )
     choice = choose_model(facts, budget) if model == "auto" else None
     chosen = choice.model if choice else model
     estimator = make_estimator(chosen, task, epsilon=budget.epsilon, delta=budget.delta, **options)
@@ -385,8 +425,19 @@ def plan_table_fit(
         table=table, schema=full, target=column, task=task, budget=budget, n_rows=n_rows, held_out=held_out,
         streamed=streamed, model=chosen, choice=choice, assumptions=assumptions,
         options=options, plan=planned or plan(chosen, **asdict(facts), budget=budget, **options),
-        missing_target=missing_target, task_words=said, reading=how, search=search,
+        missing_target=missing_target, task_words=said, reading=how, search=search, persons=persons,
     )  # fmt: skip
+
+
+def _refuse_units(model: str, reading: dict[str, Any]) -> None:
+    """Refuse what would see single rows of a person."""
+    if model in ("random-features", "mlp"):
+        raise GratisError(
+            f"--unit is for models that add up bounded contributions (linear, logistic, additive): {model} takes rows "
+            "one by one, so that a person with many would count as many"
+        )
+    if reading.get("private_levels"):
+        raise GratisError("levels are searched row by row: with --unit, list them (--levels) or hash them (--hash)")
 
 
 def table_sizes(path: str | os.PathLike[str], target: str, **reading: Any) -> tuple[int, int, int | None]:
