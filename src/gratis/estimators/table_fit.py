@@ -377,11 +377,14 @@ def plan_table_fit(
     if missing_target not in ("refuse", "leave-out"):
         raise GratisError(f"missing targets can be refused or left out (refuse, leave-out), got {missing_target!r}")
     if unit is not None:
-        _refuse_units(model, reading)
+        _refuse_units(model, reading, {**(options or {}), **(planned.choices if planned else {})})
         reading["ignore"] = (*reading.get("ignore", ()), unit)
     how = TableReading(**reading)
+    path = how.open(path)
+    if unit is not None:
+        TablePersons.check_column(path, unit, target)
     table, full, column, task, assumptions, said = _opened(path, target, task, model, classes, how)
-    persons = None if unit is None else TablePersons.of(table, unit, target, held_out)
+    persons = None if unit is None else TablePersons.of(table, unit, held_out)
     if missing_target == "leave-out":
         assumptions = tuple(one for one in assumptions if one != _READABLE)
     if (options or {}).get("inference") or (planned is not None and planned.choices.get("inference")):
@@ -429,9 +432,10 @@ def plan_table_fit(
     )  # fmt: skip
 
 
-def _refuse_units(model: str, reading: dict[str, Any]) -> None:
+def _refuse_units(model: str, reading: dict[str, Any], options: dict[str, Any]) -> None:
     """Refuse what would see single rows of a person."""
-    if model in ("random-features", "mlp"):
+    model = "one-pass" if options.get("algorithm") == "one-pass" else model
+    if model in ("random-features", "mlp", "one-pass"):
         raise GratisError(
             f"--unit is for models that add up bounded contributions (linear, logistic, additive): {model} takes rows "
             "one by one, so that a person with many would count as many"

@@ -24,11 +24,15 @@ class TablePersons:
     names: NDArray[Any] = field(repr=False)
     held: NDArray[np.bool_] = field(repr=False)
 
-    @classmethod
-    def of(cls, table: Table, column: str, target: str, share: float) -> TablePersons:
-        """Read the column; whoever is held out is so by a public function of the id alone."""
+    @staticmethod
+    def check_column(table: Table, column: str, target: str) -> None:
+        """Refuse a column that is not there, or is predicted."""
         if column not in table.types or column == target:
             raise GratisError(f"there is no column {column!r} of ids in {table.path.name!r} beside the target")
+
+    @classmethod
+    def of(cls, table: Table, column: str, share: float) -> TablePersons:
+        """Read the column; whoever is held out is so by a public function of the id alone."""
         ids: list[str | None] = []
         for batch in table.batches([column], 2**16):
             ids += as_text(batch.column(column)).to_pylist()
