@@ -15,7 +15,7 @@ from gratis.audits.hostile_persons import HostilePersons
 from gratis.audits.replay import Fitted
 from gratis.audits.trainings import audit_tables
 from gratis.estimators.evaluation import evaluate_privately, evaluation_event
-from gratis.estimators.private_fit import Release
+from gratis.estimators.release import Release
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.person_rows import PersonRows
 from gratis.records.budget import Budget
@@ -59,7 +59,7 @@ def test_a_fit_that_counts_rows_is_noticed(monkeypatch):
 def test_a_fitted_model_is_audited_by_its_unit():
     X, y, ids = panel(40)
     model = gratis.DPLinearRegression(epsilon=2.0, delta=1e-5).fit(X, y, groups=ids)
-    found = audit(model, pairs=4)
+    found = audit(model, pairs=2)
     assert "rows" in found.worst_pair.split("→")[1]  # pairs of persons say how many rows they have
     assert not found.alarm
 
@@ -164,6 +164,6 @@ def held_out(relation):
 @pytest.mark.parametrize("relation", [Neighbouring.REPLACE_ONE, Neighbouring.ZERO_OUT])
 def test_a_score_on_held_out_persons_is_bounded_by_person(relation):
     tables = HostilePersons(HostileTables(n=20, d=3, invalid=True))
-    found = audit_tables(held_out(relation), tables, relation, pairs=60, rng=np.random.default_rng(0))
+    found = audit_tables(held_out(relation), tables, relation, pairs=24, rng=np.random.default_rng(0))
     assert not found.alarm, found.verdict
     assert found.largest_ratio > 0.8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -13,17 +12,15 @@ from scipy.special import log_expit
 from gratis.estimators.classification import PrivateClassifier, before_weights
 from gratis.estimators.inference import InferenceWords
 from gratis.estimators.linear_model import PrivateLinearModel
-from gratis.recipes.logistic_inference import ClassInferenceRelease, LogisticInference
-from gratis.recipes.recipe import Recipe
-from gratis.records.errors import GratisError
+from gratis.estimators.model_parameters import LogisticParameters
+from gratis.recipes.logistic_inference import ClassInferenceRelease
 from gratis.records.events import Composition, Event, OnePassIteration
-from gratis.records.facts import Facts
 
 __all__ = ["DPLogisticRegression"]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DPLogisticRegression(PrivateClassifier, InferenceWords, PrivateLinearModel):
+class DPLogisticRegression(PrivateClassifier, InferenceWords, PrivateLinearModel, LogisticParameters):
     """Softmax regression under (ε, δ)-differential privacy that needs no tuning on the data.
 
     **Guarantee**: as `DPLinearRegression`. The list of classes is public: pass `classes`, or accept the assumption
@@ -79,21 +76,7 @@ class DPLogisticRegression(PrivateClassifier, InferenceWords, PrivateLinearModel
     True
     """
 
-    classes: ArrayLike | None = None
-    class_weight: Mapping[Any, float] | str | None = None
-    inference: bool | str = False
     _inference_kind: ClassVar[str] = "Logistic regression"
-
-    def _recipe(self, facts: Facts) -> Recipe:
-        if self.class_weight is not None and (self._intervals_wanted() or self.algorithm == "one-pass"):
-            raise GratisError("class_weight is for the full-batch fit without inference")
-        if not self._intervals_wanted():
-            return super()._recipe(facts)
-        super()._recipe(facts)  # refuses what does not go together
-        if facts.classes != 2:
-            raise GratisError("inference is for two classes")
-        estimand = str(self.inference) if isinstance(self.inference, str) else "weighted"
-        return LogisticInference(facts, self._budget(), self._reading(facts), estimand)
 
     def _publish(self, released: Any) -> None:
         shift = self._log_weights(getattr(released, "prior", None))
