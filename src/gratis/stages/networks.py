@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,10 +13,12 @@ from torch import Tensor, nn
 from gratis.accounting.network_descent import MOST_STEPS
 from gratis.mechanisms.ghost_clipping import ClippedGradientSum, Loss, cross_entropy
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.ranks import Ranks
 from gratis.numerics.network_rounding import network_rounding_inflation
 from gratis.records.checks import check_count, check_positive
 from gratis.records.errors import GratisError
 from gratis.records.events import FullBatchDescent, PoissonSubsampledGaussian
+from gratis.stages.noisy_gradients import full_batch_gradients, poisson_gradients
 from gratis.stages.poisson_sampling import PoissonSampling
 
 __all__ = ["NetworkResult", "falling_rates", "train_full_batch", "train_poisson"]
@@ -112,16 +113,10 @@ def train_full_batch(
     if not units.min() > 0:
         raise GratisError("the event must have a positive learning rate in every step")
     _check_inflation(event.rounding_inflation, n, event)
-    stds = event.noise_stds.array() / units
     gradient.check(X, y)
 
-    def released() -> Iterator[NDArray[np.float64]]:
-        for std in stds:
-            with _buffers_kept(module):
-                total = gradient(X, y)
-            yield gradient.clip_norm * noise.release(total / (n * gradient.clip_norm), float(std))
-
-    _descend(gradient, released(), rates, optimiser, average)
+    released = full_batch_gradients(gradient, X, y, event, noise=noise, ranks=Ranks())
+    _descend(gradient, released, rates, optimiser, average)
     return NetworkResult(module, event)
 
 
@@ -161,38 +156,11 @@ def train_poisson(
     X, y = _arrays(X, y)
     if len(X) != sampling.n_records:
         raise GratisError(f"the sampling was made for {sampling.n_records} records; make one for the number in X")
-    kappa = event.neighbouring.sensitivity_factor
-    std = event.noise_multiplier * network_rounding_inflation(sampling.n_records, sensitivity=kappa)
-    scale = gradient.clip_norm / sampling.expected_batch_size
     gradient.check(X, y)
 
-    def released() -> Iterator[NDArray[np.float64]]:
-        for rows in sampling.batches(noise):
-            with _buffers_kept(module):
-                total = gradient(X, y, rows)
-            yield scale * noise.release(total / gradient.clip_norm, std)
-
-    _descend(gradient, released(), rates, optimiser, average)
+    released = poisson_gradients(gradient, X, y, sampling, noise=noise, ranks=Ranks())
+    _descend(gradient, released, rates, optimiser, average)
     return NetworkResult(module, event)
-
-
-@contextmanager
-def _buffers_kept(module: nn.Module) -> Iterator[None]:
-    """Restore all buffers, also after an exception: those that were overwritten, exchanged, added or removed.
-
-    `ClippedGradientSum.check` sees only what synthetic records trigger.
-    """
-    before = [(part, dict(part._buffers)) for part in module.modules()]
-    copies = {tensor: tensor.clone() for _, buffers in before for tensor in buffers.values() if tensor is not None}
-    try:
-        yield
-    finally:
-        for part, buffers in before:
-            part._buffers.clear()
-            part._buffers.update(buffers)
-        with torch.no_grad():
-            for tensor, copy in copies.items():
-                tensor.copy_(copy)
 
 
 def _descend(
