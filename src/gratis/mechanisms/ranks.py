@@ -49,9 +49,9 @@ class Ranks:
 class TorchRanks(Ranks):
     """The default group of `torch.distributed`, on the gloo backend.
 
-    **Guarantee**: what rank 0 receives is Σ_r S_r, added in float64 in an order of gloo's choice. S_r is itself a float64
-    sum of at most n_r products of blocks, so the whole has at most n = Σ n_r addends and no chain of more than n
-    additions: step 4 of `network_rounding_inflation(n)` covers any order, and no other bound is needed.
+    **Guarantee**: what rank 0 receives is Σ_r S_r, added in float64 in an order of gloo's choice. S_r is itself a
+    float64 sum of at most n_r products of blocks, so the whole has at most n = Σ n_r addends and no chain of more
+    than n additions: step 4 of `network_rounding_inflation(n)` covers any order, and no other bound is needed.
     What is trusted: every rank runs this program, and who can read the network between them or the memory of rank 0
     sees exact sums.
     """

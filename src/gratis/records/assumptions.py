@@ -77,6 +77,21 @@ ASSUMPTIONS: dict[str, Assumption] = {
         ("that the target has more than # different values is public",),
         check="see whether the kind of target is documented, or the fit was run with --task",
     ),
+    "own-loop": Assumption(
+        "the owner's program used the noisy gradients and let nothing else out that was computed from the rows",
+        ("own loop: of what was computed from the records only the noisy gradients were used outside",),
+        check="read the loop: it must not log, store or act on losses, batches or gradients of private rows",
+    ),
+    "records-apart": Assumption(
+        "the network treats every record by itself; the program tried it on synthetic records",
+        ("the module and its loss treat records one by one, and raise on none",),
+        check="see that no layer looks across the batch, and that the loss returns one value a record",
+    ),
+    "trusted-ranks": Assumption(
+        "the machines that trained together trusted each other: the first of them saw exact sums",
+        ("several processes: every one ran this program on its own records, and rank 0 saw exact sums",),
+        check="see who could read the memory of the first machine and the network between them",
+    ),
     "disjoint-parts": Assumption(
         "the score and the model are about different people",
         (

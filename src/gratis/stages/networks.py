@@ -21,7 +21,7 @@ from gratis.records.events import FullBatchDescent, PoissonSubsampledGaussian
 from gratis.stages.noisy_gradients import full_batch_gradients, poisson_gradients
 from gratis.stages.poisson_sampling import PoissonSampling
 
-__all__ = ["NetworkResult", "falling_rates", "train_full_batch", "train_poisson"]
+__all__ = ["NetworkResult", "checked_arrays", "falling_rates", "train_full_batch", "train_poisson"]
 
 Optimiser = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 _LARGEST_RATE = 1e30  # float32 parameters cannot be moved by more than 3e38
@@ -105,7 +105,7 @@ def train_full_batch(
     _check_helpers(noise, optimiser)
     gradient = ClippedGradientSum(module, loss, clip_norm=clip_norm, micro_batch=micro_batch)
     rates = _rates(learning_rates, event.steps)
-    X, y = _arrays(X, y)
+    X, y = checked_arrays(X, y)
     n = len(X)
     if n != event.n_records:
         raise GratisError(f"the event was made for {event.n_records} records; make one for the number in X")
@@ -153,7 +153,7 @@ def train_poisson(
     gradient = ClippedGradientSum(module, loss, clip_norm=clip_norm, micro_batch=micro_batch)
     event = sampling.event
     rates = _rates(learning_rates, event.steps)
-    X, y = _arrays(X, y)
+    X, y = checked_arrays(X, y)
     if len(X) != sampling.n_records:
         raise GratisError(f"the sampling was made for {sampling.n_records} records; make one for the number in X")
     gradient.check(X, y)
@@ -219,7 +219,8 @@ def _check_helpers(noise: object, optimiser: object) -> None:
         raise GratisError("optimiser must make a torch optimiser from a list of parameters, e.g. torch.optim.Adam")
 
 
-def _arrays(X: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def checked_arrays(X: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Records and targets as tensors or arrays of one positive length."""
     try:
         X, y = (values if torch.is_tensor(values) else np.ascontiguousarray(values) for values in (X, y))
         ragged = False

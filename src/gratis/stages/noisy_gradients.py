@@ -41,7 +41,7 @@ def full_batch_gradients(
 def poisson_gradients(
     gradient: ClippedGradientSum, X: Tensor, y: Tensor, sampling: PoissonSampling, *, noise: NoiseSource, ranks: Ranks
 ) -> Iterator[NDArray[np.float64]]:
-    """Yield G_t = [Σ_{i in batch t} clip_C(gᵢ) + σC·r·N(0, I)]/(qn) at the parameters that the module then has, T times.
+    """Yield G_t = [Σ_{i in batch t} clip_C(gᵢ) + σC·r·N(0, I)]/(qn) at the module's parameters, T times.
 
     **Guarantee**: what is yielded satisfies `accounting.account(sampling.event)` together. Every rank draws the batch
     of its own records with its own secret source; r is the rounding inflation of all n records.
