@@ -92,6 +92,11 @@ ASSUMPTIONS: dict[str, Assumption] = {
         ("several processes: every one ran this program on its own records, and rank 0 saw exact sums",),
         check="see who could read the memory of the first machine and the network between them",
     ),
+    "honest-silos": Assumption(
+        "most organisations kept their own noise secret, and what each of them sent was never seen by itself",
+        ("silos: at least the planned number added their share of the noise and kept it, and nobody saw one share",),
+        check="see how shares were added up (secure aggregation), and which organisations might collude",
+    ),
     "disjoint-parts": Assumption(
         "the score and the model are about different people",
         (
