@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-OWN_LOOP = Path(__file__).parents[2] / "docs" / "howto" / "own-loop.md"
+HOW_TO = Path(__file__).parents[2] / "docs" / "howto"
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "private-table.md"
 
 
@@ -22,14 +22,17 @@ def test_from_csv_to_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (tmp_path / "income" / "certificate.json").is_file()
 
 
-@pytest.mark.skipif(not OWN_LOOP.is_file(), reason="the documentation is not part of this installation")
-def test_an_own_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("dp_accounting")
-    blocks = re.findall(r"^```python\n(.*?)^```", OWN_LOOP.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 3
+@pytest.mark.skipif(not HOW_TO.is_dir(), reason="the documentation is not part of this installation")
+@pytest.mark.parametrize(("page", "written"), [("own-loop.md", "certificate.json"), ("silos.md", "share-2.json")])
+def test_pages_that_are_programs(page: str, written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if page == "own-loop.md":
+        pytest.importorskip("torch")
+        pytest.importorskip("dp_accounting")
+    text = (HOW_TO / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert blocks
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for block in blocks:
-        exec(compile(block, str(OWN_LOOP), "exec"), names)
-    assert (tmp_path / "certificate.json").is_file()
+        exec(compile(block, page, "exec"), names)
+    assert (tmp_path / written).is_file()

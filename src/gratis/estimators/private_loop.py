@@ -25,7 +25,7 @@ __all__ = ["PrivateLoop"]
 _FORMAT = "gratis-loop/1"
 # A run writes to the ledger so often at most, beside its checkpoints: each entry costs a durable write, and whoever
 # resumes after a crash without a fresh checkpoint loses at most one part in so many of the steps.
-_BLOCKS = 64
+_BLOCKS = 16
 
 
 class PrivateLoop:
