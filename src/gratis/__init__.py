@@ -34,6 +34,7 @@ _LAZY = {
     "read_plan": "gratis.estimators.fit_plan",
     "account": "gratis.accounting",
     "audit": "gratis.audits.estimators",
+    "open_table": "gratis.rows.tables",
     "load_model": "gratis.estimators",
     "save_model": "gratis.estimators",
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,7 +94,7 @@ def fit(
         raise GratisError("a fit needs --epsilon and --delta, or a --plan")
     else:
         asked = Budget(epsilon=epsilon, delta=delta, neighbouring=Neighbouring.parse(neighbouring))
-    with FitProgress(asked, file.name) as run, ExitStack() as stack:
+    with FitProgress(asked, file.name) as run, ExitStack() as stack, _whole_command(call):
         if algorithm is not None and model not in ("linear", "logistic"):
             raise GratisError("--algorithm belongs to --model linear and logistic")
         if inference and model not in ("linear", "logistic"):
@@ -178,8 +179,23 @@ def _coefficients(estimator: Any, output: str = "text") -> list[str]:
     return [estimator.summary(output=output)] if hasattr(estimator, "inference_") else []
 
 
+@contextmanager
+def _whole_command(call: typer.Context) -> Iterator[None]:
+    """Let a refusal of a table hold the whole command that decides everything, to be copied."""
+    from gratis.cli.equivalents import fixed_command
+    from gratis.rows.undecided import UndecidedError
+
+    try:
+        yield
+    except UndecidedError as error:
+        error.command = fixed_command(call, error.advice)
+        raise
+
+
 def _listed(text: str | None) -> list[str] | None:
-    return [part.strip() for part in text.split(",") if part.strip()] if text is not None else None
+    from gratis.rows.undecided import names_in
+
+    return None if text is None else names_in(text)
 
 
 def _levels(given: list[str]) -> dict[str, list[str]]:
@@ -263,7 +279,7 @@ def _again(call: typer.Context, job: TableJob, file: Path) -> dict[str, str]:
     """The equivalent command and Python, without paths of this machine."""
     from gratis.cli.equivalents import shown_command, shown_python
 
-    return {"command": shown_command(call), "python": shown_python(job, file.name)}
+    return {"command": shown_command(call), "python": shown_python(job, file.name, call.params)}
 
 
 def _last_words(folder: ModelFolder, certificate: Certificate, context: dict[str, Any], problems: list[str]) -> str:
@@ -278,9 +294,10 @@ def _last_words(folder: ModelFolder, certificate: Certificate, context: dict[str
     ]
     expected, scores = context["expected_score"], held_out(context)
     if expected:
+        caveat = "".join(expected["source"].partition("; ")[1:])
         lines.append(
             f"{MEASURES[expected['quantity']]} to be expected on fresh rows: {expected['value']:.2f} "
-            f"({expected['low']:.2f} to {expected['high']:.2f} in 80 % of fits), paid for in the fit"
+            f"({expected['low']:.2f} to {expected['high']:.2f} in 80 % of fits), paid for in the fit{caveat}"
         )
     if scores:
         lines.append(f"on {scores[0]['samples']} held-out rows, released privately:")

@@ -63,8 +63,9 @@ def privacy_parts(certificate: Certificate, context: dict[str, Any], model: Path
     """The privacy officer's part of a page: sentences, the record of the release, the attacker's best curve."""
     from gratis.accounting.attackers import attacker_bounds
 
-    bounds = attacker_bounds(certificate.guarantee)
-    curve = _tradeoff_curve(certificate)
+    proved = _proved(certificate)
+    bounds = attacker_bounds(proved)
+    curve = _tradeoff_curve(proved)
     return {
         "privacy": privacy_sentences(
             certificate, accuracy=bounds.accuracy, detection=bounds.detection, false_alarms=bounds.false_alarms
@@ -74,13 +75,26 @@ def privacy_parts(certificate: Certificate, context: dict[str, Any], model: Path
     }
 
 
-def _tradeoff_curve(certificate: Certificate) -> list[tuple[float, float]]:
+def _proved(certificate: Certificate) -> Any:
+    """What the certificate states; where that is a few points of a curve, the curve that its events prove."""
+    from gratis.accounting import account
+    from gratis.records.guarantees import GDPWithFailureGuarantee
+
+    if certificate.guarantee.get("mu") is None:
+        proved = account(certificate.event)
+        if isinstance(proved, GDPWithFailureGuarantee):
+            return proved
+    return certificate.guarantee
+
+
+def _tradeoff_curve(proved: Any) -> list[tuple[float, float]]:
     """The ROC that no attacker can beat."""
     from gratis.accounting.attackers import attacker_bounds
 
     alarms = [0.0, *np.linspace(0.0, 1.0, 101)[1:-1].tolist(), 1.0]
-    inside = [attacker_bounds(certificate.guarantee, false_alarms=a).detection for a in alarms[1:-1]]
-    return list(zip(alarms, [0.0, *inside, 1.0], strict=True))
+    inside = [attacker_bounds(proved, false_alarms=a).detection for a in alarms[1:-1]]
+    # Without any false alarm what remains is the probability that everything is told.
+    return list(zip(alarms, [getattr(proved, "failure", 0.0), *inside, 1.0], strict=True))
 
 
 def _record(certificate: Certificate, context: dict[str, Any], model: Path | None) -> list[tuple[str, str]]:
@@ -212,6 +226,6 @@ def _cost_figures(context: dict[str, Any], chosen: dict[str, Any] | None) -> lis
         return []
     points = [(p["epsilon"], p["value"], p["low"], p["high"]) for p in _curve(context)]
     unit = chosen.get("unit")
-    what = f"predicted loss of {unit} to privacy" if unit else "predicted quality"
+    what = f"lost to privacy: {unit}" if unit else "predicted quality"
     picture = cost_figure(points, (chosen["epsilon"], chosen["value"]), quantity=what)
     return [("Predicted before the data was touched, from public sizes and the budget alone.", picture)]

@@ -118,9 +118,6 @@ class PrivateFit(RecordReader):
     def _noise_source(self) -> NoiseSource:
         return noise_source(self.noise_seed, insecure_reproducible=self.insecure_reproducible)
 
-    def _ledger(self) -> Ledger | None:
-        return self._opened(self.ledger, self.dataset)
-
     @staticmethod
     def _opened(ledger: Any, dataset: str | None) -> Ledger | None:
         if (ledger is None) != (dataset is None):
@@ -135,8 +132,8 @@ class PrivateFit(RecordReader):
         several is likely to have been chosen among them: that is not covered, and the certificate says so.
         """
         return Release(
-            plan.event, plan.budget, self._noise_source(), ledger=self._ledger(), dataset=self.dataset, plan=plan,
-            selection=self._selection(recipe), assumptions=assumptions,
+            plan.event, plan.budget, self._noise_source(), ledger=self._opened(self.ledger, self.dataset),
+            dataset=self.dataset, plan=plan, selection=self._selection(recipe), assumptions=assumptions,
         )  # fmt: skip
 
     def _selection(self, recipe: Recipe) -> Selection:

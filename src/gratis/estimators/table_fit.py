@@ -68,7 +68,7 @@ def plan_table_fit(
     if missing_target not in ("refuse", "leave-out"):
         raise GratisError(f"missing targets can be refused or left out (refuse, leave-out), got {missing_target!r}")
     how = TableReading(**reading)
-    table, full, column, task, assumptions, said = opened_table(path, target, task, model, classes, how)
+    table, full, column, task, assumptions, said = opened_table(path, target, task, model, classes, how, missing_target)
     if missing_target == "leave-out":
         assumptions = tuple(one for one in assumptions if one != READABLE)
     if (options or {}).get("inference") or (planned is not None and planned.choices.get("inference")):

@@ -244,6 +244,12 @@ class TableJob:
             return None, "the ledger had no room left for a release on the held-out rows"
         return HeldOutScore(estimates, release.certificate), None
 
+    def _expected(self, score: dict[str, Any]) -> dict[str, Any]:
+        """The score of the fit: a mean over all rows, so that a row without a target counts as a wrong answer."""
+        if self.missing_target == "refuse" or self.n_classes is None:
+            return score
+        return score | {"source": f"{score['source']}; a row without a target counts as a wrong answer"}
+
     def _context(self, estimator: Any, score: HeldOutScore | None = None, why: str | None = None) -> dict[str, Any]:
         plan, expected = estimator.plan_, getattr(estimator, "expected_score_", None)
         return {
@@ -262,7 +268,7 @@ class TableJob:
             "readings": [reading.to_json() for reading in self.readings],
             "reasons": list(plan.reasons),
             "assumptions": list(self.assumptions),
-            "expected_score": expected.to_json() if expected is not None else None,
+            "expected_score": None if expected is None else self._expected(expected.to_json()),
             "held_out": self.held_out,
             "held_out_score": None if score is None else score.estimate.to_json(),
             "held_out_scores": None if score is None else [one.to_json() for one in score.estimates],
