@@ -32,9 +32,10 @@ def _mean_gradient(basis: CurveBasis, X: np.ndarray, theta: np.ndarray, truth: n
 def test_slope_is_the_derivative_of_the_clipped_gradient() -> None:
     rng = np.random.default_rng(0)
     basis = _basis(2)
-    X = rng.standard_normal((200_000, 2))
+    X = rng.standard_normal((60_000, 2))
     rows = basis.features(basis.columns.places(X))
     theta = 0.8 * rng.standard_normal((basis.width, 1))
+    unclipped = 0.0
     for clip in (50.0, 1.2):
         [(slope, square)] = class_responses(
             basis, theta, np.zeros(1), rows.T @ rows / len(rows), inverse_root=np.eye(basis.width), clip_norm=clip
@@ -48,16 +49,16 @@ def test_slope_is_the_derivative_of_the_clipped_gradient() -> None:
         assert np.abs(slope - numeric).max() < 0.06 * np.abs(numeric).max()
         if clip == 50.0:  # unclipped, the variance of a class is the slope of its probability
             np.testing.assert_allclose(square, slope, atol=1e-9)
+            unclipped = float(np.trace(square))
         else:
             assert np.trace(square) < 0.9 * unclipped
-        unclipped = float(np.trace(square))
 
 
 def test_bands_of_classes_are_as_wide_as_curves_move() -> None:
     """At the curvature of the start, as before, the ratio is about .6 here."""
     grid = np.linspace(-1.8, 1.8, 9)
     values, stated = [], []
-    for seed in range(14):
+    for seed in range(10):
         rng = np.random.default_rng(seed)
         X = rng.standard_normal((4000, 2))
         y = (rng.random(4000) < expit(3 * np.sin(2 * X[:, 0]))).astype(int)

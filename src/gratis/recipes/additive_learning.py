@@ -108,6 +108,11 @@ class GradientLearner:
                 self.rows, self.columns, basis.features, self.residuals, state.parameters, frame.inverse_root, plan, k,
                 clip_norm=self.plan.clip * math.sqrt(frame.effective_dimension), noise=self.noise,
             )  # fmt: skip
+            if self.plan.outputs > 1:
+                # Residuals of a record's classes add up to 0, clipped or not: what the sum over classes shows is noise,
+                # which no later gradient would answer, because scores that all move alike change no probability.
+                gradient = gradient - gradient.mean(axis=1, keepdims=True)
+                std *= math.sqrt(1 - 1 / self.plan.outputs)
             # A gradient that does not fall says that steps went too far: trust the second moments less, else more.
             energy = float(np.square(gradient).sum()) - gradient.size * std**2
             spread = math.sqrt(2 * gradient.size) * std**2

@@ -65,6 +65,9 @@ def _weights(p: Array, reach: Array) -> tuple[Array, Array]:
         share = shares[:, label]
         answers += (share * (kept == 1))[:, None] * p * (1 - p)
         squares += (share * np.square(kept))[:, None] * np.square(f)
+    if p.shape[1] > 1:
+        # Scores of classes move so that they add up to 0: where one rises, others fall, exactly so for equal shares.
+        answers *= p.shape[1] / (p.shape[1] - 1)
     return answers, squares
 
 
