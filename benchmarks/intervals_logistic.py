@@ -82,9 +82,7 @@ def replicate(cell: str, seed: int) -> dict[str, Any]:
         float(epsilon), DELTA, classes=[0, 1], inference=True, neighbouring=relation, noise_seed=seed,
         insecure_reproducible=True,
     ).fit(X, y)  # fmt: skip
-    predicted = model.plan_.prediction.details.get("interval_width_over_ols")
-    if predicted is None:
-        predicted = next((v for k, v in model.plan_.prediction.details.items() if k.startswith("interval_width_o")), 0)
+    predicted = model.plan_.prediction.details.get("interval_width_over_ml", 0.0)
     if model.inference_.withheld is not None:
         return {"withheld": True, "predicted": predicted}
     effects = np.asarray(model.marginal_effects())
