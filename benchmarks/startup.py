@@ -2,8 +2,9 @@
 
     python benchmarks/startup.py [--repeats 3] [--output docs/results/startup.json]
 
-The least of the repeats, on a machine that should have nothing else to do. The first repeat may compile kernels, which
-later processes find on disk.
+The least and the median of the repeats, with the load of the machine, which should have nothing else to do: a busy
+neighbour on the same core makes CPU seconds longer. The first repeat may compile kernels, which later processes find
+on disk.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,9 +22,10 @@ import numpy as np
 
 SIZES = ["--n", "5000", "--d", "20", "--epsilon", "1", "--delta", "1e-6"]
 FIT = (
-    "import numpy as np; from gratis import DPLinearRegression;"
+    "import os; import numpy as np; from gratis import DPLinearRegression;"
     "r = np.random.default_rng(0); X = r.normal(size=(20000, 20)); y = X @ r.normal(size=20) + r.normal(size=20000);"
-    "DPLinearRegression(epsilon=1.0, delta=1e-6).fit(X, y)"
+    "model = DPLinearRegression(epsilon=1.0, delta=1e-6); start = sum(os.times()[:2]); model.fit(X, y);"
+    "print('alone', sum(os.times()[:2]) - start)"
 )
 
 
@@ -45,11 +48,15 @@ def commands(table: Path) -> dict[str, list[str]]:
     }  # fmt: skip
 
 
-def cpu_seconds(command: list[str]) -> float:
+def cpu_seconds(command: list[str]) -> dict[str, float]:
+    """Of the whole process, and of the part that it timed itself ("alone")."""
     before = os.times()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
     after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
+    found = {"": after.children_user + after.children_system - before.children_user - before.children_system}
+    if said.startswith("alone "):
+        found[", alone"] = float(said.split()[1])
+    return found
 
 
 def main() -> None:
@@ -65,10 +72,17 @@ def main() -> None:
         np.savetxt(
             table, np.column_stack([X, X @ rng.normal(size=20)]), delimiter=",", header=",".join(names), comments=""
         )
-        found = {}
+        found: dict[str, dict[str, float]] = {}
         for name, command in commands(table).items():
-            found[name] = round(min(cpu_seconds(command) for _ in range(options.repeats)), 2)
-            print(f"{found[name]:6.2f} s  {name}", flush=True)
+            taken = [cpu_seconds(command) for _ in range(options.repeats)]
+            for part in taken[0]:
+                seconds = sorted(one[part] for one in taken)
+                found[name + part] = {
+                    "least": round(seconds[0], 2),
+                    "median": round(statistics.median(seconds), 2),
+                    "load": round(os.getloadavg()[0], 1),
+                }
+                print(f"{found[name + part]}  {name + part}", flush=True)
     if options.output:
         options.output.write_text(json.dumps(found, indent=1) + "\n")
 

@@ -180,7 +180,7 @@ def test_rows_of_a_pass_in_an_order_that_depends_on_one_record(monkeypatch):
             order = np.argsort(np.abs(X[:, 0] - X[:, 0].mean()))
             return Rows.held(X[order], 1e6 * y[order])
 
-    monkeypatch.setattr("gratis.estimators.private_fit.Rows", Sorted)
+    monkeypatch.setattr("gratis.estimators.record_reader.Rows", Sorted)
     assert replayed(one_pass, tables).ratio > 1 + 1e-6
 
 

@@ -13,7 +13,7 @@ from gratis.accounting import leaf_mu, verify_certificate
 from gratis.audits.hostile import HostileTables
 from gratis.audits.trainings import audit_tables, held_out_training
 from gratis.estimators.evaluation import evaluate_privately, evaluation_event
-from gratis.estimators.private_fit import Release
+from gratis.estimators.release import Release
 from gratis.mechanisms.noise import NoiseSource
 from gratis.records.neighbouring import Neighbouring
 from gratis.stages import held_out_scores

@@ -10,7 +10,7 @@ import pytest
 
 from gratis import Budget, DPLinearRegression, DPLogisticRegression, Ledger, PublicScales
 from gratis.accounting import verify_certificate
-from gratis.estimators.private_fit import Release
+from gratis.estimators.release import Release
 from gratis.records.certificates import Certificate
 from gratis.records.errors import BudgetExceededError, GratisError
 from gratis.rows.streaming import ArrayRows

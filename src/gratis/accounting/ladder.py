@@ -9,8 +9,6 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from scipy.optimize import brentq
-
 from gratis.accounting.gdp import gdp_mu_lower_bound
 from gratis.accounting.zcdp import zcdp_epsilon_upper_bound
 from gratis.numerics.outward import round_up
@@ -58,6 +56,8 @@ def _advanced(epsilon: float, delta: float, steps: int) -> float:
         step = math.exp(log_step)
         return spread * step + steps * step * math.expm1(step) - epsilon
 
+    from scipy.optimize import brentq  # as long to load as all of accounting; only the ladder needs it
+
     low = math.log(epsilon / (spread + steps * math.expm1(epsilon))) - 1
     step = math.exp(brentq(excess, low, math.log(epsilon / spread) + 1, xtol=1e-14)) * (1 - 1e-12)
     return _single(step, delta / (2 * steps))
@@ -68,6 +68,8 @@ def _moments(epsilon: float, delta: float, steps: int) -> float:
 
 
 def _zcdp(epsilon: float, delta: float, steps: int) -> float:
+    from scipy.optimize import brentq
+
     def excess(log_rho: float) -> float:
         return zcdp_epsilon_upper_bound(rho=math.exp(log_rho), delta=delta) - epsilon
 

@@ -6,8 +6,7 @@ References: Bun & Steinke 2016, Proposition 1.3; Canonne, Kamath & Steinke 2020,
 from __future__ import annotations
 
 import math
-
-from scipy.optimize import minimize_scalar
+from collections.abc import Callable
 
 from gratis.numerics.outward import round_up
 from gratis.records.checks import check_delta, check_non_negative, check_positive
@@ -60,13 +59,8 @@ def zcdp_epsilon_upper_bound(*, rho: float, delta: float) -> float:
         return 0.0
     if math.isinf(rho):
         return math.inf
-    best = minimize_scalar(
-        lambda x: _convert(math.exp(x), rho * (1 + math.exp(x)), delta),
-        bounds=_LOG_ORDERS,
-        method="bounded",
-        options={"xatol": 1e-10},
-    )
-    return max(0.0, min(float(best.fun), zcdp_epsilon_upper_bound_simple(rho=rho, delta=delta)))
+    best = _minimum(lambda x: _convert(math.exp(x), rho * (1 + math.exp(x)), delta))
+    return max(0.0, min(best, zcdp_epsilon_upper_bound_simple(rho=rho, delta=delta)))
 
 
 def zcdp_delta_upper_bound(*, rho: float, epsilon: float) -> float:
@@ -83,8 +77,15 @@ def zcdp_delta_upper_bound(*, rho: float, epsilon: float) -> float:
         terms = (excess * rho * (1 + excess), -excess * epsilon, -x, (1 + excess) * (x - math.log1p(excess)))
         return math.fsum(terms) + 16 * 2.0**-53 * sum(map(abs, terms))
 
-    best = minimize_scalar(log_bound, bounds=_LOG_ORDERS, method="bounded", options={"xatol": 1e-10})
-    return min(1.0, max(round_up(math.exp(min(float(best.fun), 0.0)), ulps=8), math.nextafter(0.0, 1.0)))
+    best = _minimum(log_bound)
+    return min(1.0, max(round_up(math.exp(min(best, 0.0)), ulps=8), math.nextafter(0.0, 1.0)))
+
+
+def _minimum(bound: Callable[[float], float]) -> float:
+    """The least value found over the logs of α − 1; any value is valid."""
+    from scipy.optimize import minimize_scalar  # as long to load as all of accounting, and seldom needed
+
+    return float(minimize_scalar(bound, bounds=_LOG_ORDERS, method="bounded", options={"xatol": 1e-10}).fun)
 
 
 def _convert(excess: float, renyi_epsilon: float, delta: float) -> float:

@@ -58,7 +58,7 @@ def estimator_training(
 def held_out_training(estimator: Any, budget: Budget, table: Table, source: Source = NoiseSource.secure) -> Train:
     """The score of a fitted estimator on held-out rows; targets are numbers or positions in its classes."""
     from gratis.estimators.evaluation import evaluate_privately, evaluation_event
-    from gratis.estimators.private_fit import Release
+    from gratis.estimators.release import Release
 
     def train(tap: Tap) -> Fitted:
         classes = len(estimator.classes_) if hasattr(estimator, "classes_") else None

@@ -72,7 +72,6 @@ def fit(
     """Plan, ask the ledger, train with a guarantee, and write model, certificate and report."""
     from gratis.accounting import verify_certificate
     from gratis.estimators.fit_plan import read_plan
-    from gratis.estimators.model_folder import ModelFolder
     from gratis.estimators.table_fit import plan_table_fit
     from gratis.records.budget import Budget
     from gratis.records.neighbouring import Neighbouring
@@ -118,6 +117,8 @@ def fit(
             )
             return
         books = _open_ledger(ledger, budget, console)
+        from gratis.estimators.model_folder import ModelFolder  # brings scikit-learn, which a dry run does without
+
         folder = ModelFolder(output)
         for sentence in folder.prepare(force=force):
             console.print(sentence, highlight=False, soft_wrap=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,81 +11,27 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gratis.estimators.classification import PrivateClassifier
+from gratis.estimators.classification import PrivateClassifier, before_weights
 from gratis.estimators.leaks import Watched
-from gratis.estimators.private_fit import PrivateFit, refuse_text
+from gratis.estimators.model_parameters import AdditiveClassifierParameters, AdditiveParameters
+from gratis.estimators.private_fit import PrivateFit
 from gratis.estimators.shapes import Shapes, shapes_of
-from gratis.recipes.additive import Additive, AdditiveRelease
+from gratis.estimators.values import refuse_text
+from gratis.recipes.additive import AdditiveRelease
 from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
-from gratis.records.facts import Facts
 from gratis.records.predictions import Prediction
 
 __all__ = ["DPAdditiveClassifier", "DPAdditiveRegressor"]
 
 Array = NDArray[np.float64]
 
-_DIRECTIONS = {"increasing": 1, "decreasing": -1}
 
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class PrivateAdditiveModel(PrivateFit):
+class PrivateAdditiveModel(PrivateFit, AdditiveParameters):
     """Common ground of the two: declared columns, streams, and what the model shows afterwards."""
-
-    categorical: Mapping[Any, int] | None = None
-    pairs: str | bool = "auto"
-    monotone: Mapping[Any, str] | None = None
-
-    def _recipe(self, facts: Facts) -> Additive:
-        if self.preprocessing != "private" or self.public is not None:
-            raise GratisError("an additive model finds the scales of its columns privately: preprocessing='private'")
-        self._descent().refuse("an additive model", *self._descent().given)
-        return Additive(
-            facts, self._budget(), self._levels(facts.columns), self._pairs(),
-            self._directions(facts.columns, facts.classes), self._handling() == "impute",
-        )  # fmt: skip
 
     def _publish(self, released: AdditiveRelease) -> None:
         self.model_, self.prediction_ = released.model, released.prediction
-
-    def _pairs(self) -> bool:
-        if self.pairs not in ("auto", False):
-            raise GratisError(f"pairs must be 'auto' or False, got {self.pairs!r}")
-        return self.pairs == "auto"
-
-    def _column(self, key: Any, n_columns: int) -> int:
-        """The position of a column that is given by position or by name."""
-        names = list(getattr(self, "feature_names_in_", ()))
-        if isinstance(key, str):
-            if key not in names:
-                raise GratisError(f"there is no column {key!r}" + ("" if names else ": X has no names of columns"))
-            return names.index(key)
-        position = check_count("a column's position", key, minimum=0)
-        if position >= n_columns:
-            raise GratisError(f"there is no column {position}: X has {n_columns} columns")
-        return position
-
-    def _levels(self, n_columns: int) -> dict[int, int]:
-        found = dict(self.categorical or {})
-        return {
-            self._column(key, n_columns): check_count("the number of levels", count, minimum=2)
-            for key, count in sorted(found.items(), key=lambda item: str(item[0]))
-        }
-
-    def _directions(self, n_columns: int, n_classes: int | None) -> dict[int, int]:
-        found = dict(self.monotone or {})
-        if found and n_classes is not None and n_classes > 2:
-            raise GratisError("monotone curves need a number or two classes as the target")
-        levels = self._levels(n_columns)
-        directions = {}
-        for key, word in found.items():
-            if word not in _DIRECTIONS:
-                raise GratisError(f"monotone must say 'increasing' or 'decreasing', got {word!r}")
-            column = self._column(key, n_columns)
-            if column in levels:
-                raise GratisError("a categorical column has no order in which it could be monotone")
-            directions[column] = _DIRECTIONS[word]
-        return directions
 
     def _known(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Rows in which levels outside the declared ones are missing."""
@@ -218,7 +164,7 @@ class DPAdditiveRegressor(Watched, RegressorMixin, PrivateAdditiveModel):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DPAdditiveClassifier(PrivateClassifier, PrivateAdditiveModel):
+class DPAdditiveClassifier(PrivateClassifier, PrivateAdditiveModel, AdditiveClassifierParameters):
     """As `DPAdditiveRegressor`, for classes: curves add up to log-odds (two classes) or one score a class (softmax).
 
     Softmax, not one against the rest: a record then has one gradient of bounded norm for all classes together, where
@@ -241,6 +187,9 @@ class DPAdditiveClassifier(PrivateClassifier, PrivateAdditiveModel):
     classes : array, default None
         All classes that may occur, public; left out, those that occur are assumed to be no secret. A label that
         equals none of them is invalid.
+    class_weight : "balanced", mapping or None, default None
+        How often a record of each class counts, {class: weight}; "balanced" makes the released shares equal. Costs no
+        privacy: it moves the intercepts of the released model.
     on_invalid : "raise", "zero" or "impute", default "raise"
         What becomes of missing and impossible values (a level outside the declared ones too): refused before anything
         is spent (that answer is not private), or the record contributes nothing, or the feature counts as the centre
@@ -264,7 +213,14 @@ class DPAdditiveClassifier(PrivateClassifier, PrivateAdditiveModel):
     True
     """
 
-    classes: ArrayLike | None = None
+    def _publish(self, released: AdditiveRelease) -> None:
+        shift = self._log_weights(released.model.basis.shares.classes)
+        if shift is not None:
+            model = released.model
+            moved = shift[1:] - shift[:1] if model.outputs == 1 else shift - shift.mean()
+            model = replace(model, offset=model.offset + moved)
+            released = replace(released, model=model, prediction=before_weights(released.prediction))
+        super()._publish(released)
 
     def _class_scores(self, X: ArrayLike) -> Array:
         return self._totals(self._readable(X))

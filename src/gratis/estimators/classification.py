@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from gratis.estimators.labels import encoded
 from gratis.estimators.leaks import Watched
 from gratis.models.logistic import SoftmaxModel
+from gratis.records.checks import check_positive
 from gratis.records.errors import GratisError
+from gratis.records.predictions import Prediction
 
-__all__ = ["PrivateClassifier", "encoded"]
+__all__ = ["PrivateClassifier", "before_weights", "encoded"]
 
 Array = NDArray[Any]
 
@@ -24,6 +28,7 @@ class PrivateClassifier(Watched, ClassifierMixin):
     """Mixin: the classes are public, given by the caller or assumed so (and then the certificate says it)."""
 
     classes: ArrayLike | None
+    class_weight: Mapping[Any, float] | str | None = None
     noise_seed: int | None
 
     def _read(
@@ -55,7 +60,37 @@ class PrivateClassifier(Watched, ClassifierMixin):
             classes, assumed = _sorted(labels, occurring=True), ("the set of classes that occur is public",)
         if len(classes) < 2:
             raise GratisError(f"at least two classes are needed, got {len(classes)} class")
+        self._given_weights(classes)
         return classes, assumed
+
+    def _given_weights(self, classes: Array) -> NDArray[np.float64]:
+        """The weights that the user gave, 1 where none; refuse what is no weight, before anything is spent."""
+        weights = np.ones(len(classes))
+        if self.class_weight is None or self.class_weight == "balanced":
+            return weights
+        if not isinstance(self.class_weight, Mapping):
+            raise GratisError("class_weight must be 'balanced' or weights by class, as {class: weight}")
+        known = {label: k for k, label in enumerate(classes.tolist())}
+        for label, weight in self.class_weight.items():
+            if label not in known:
+                raise GratisError("class_weight names a class that is not among the classes")
+            weights[known[label]] = check_positive("class_weight", weight)
+        return weights
+
+    def _log_weights(self, prior: NDArray[np.float64] | None) -> NDArray[np.float64] | None:
+        """What `class_weight` adds to the scores of the classes, (K,), or None: post-processing of released shares.
+
+        Where classes count w_k times, P(k|x) becomes proportional to w_k·P(k|x): the intercepts move by ln w_k, and
+        nothing else has to be learnt. "balanced" is w_k = 1/(K·share of k). Without noise a weighted fit would differ
+        from this by what a linear model misses; under privacy it would have a few heavy records pay with their clip.
+        """
+        if self.class_weight is None:
+            return None
+        if self.class_weight == "balanced":
+            if prior is None:
+                raise GratisError("class_weight='balanced' needs class counts, which this algorithm does not release")
+            return -np.log(len(prior) * prior)
+        return np.log(self._given_weights(self.classes_))
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:
         """Return log-odds (two classes) or scores (several)."""
@@ -87,6 +122,11 @@ class PrivateClassifier(Watched, ClassifierMixin):
         tags.non_deterministic = self.noise_seed is None  # fresh noise in every fit
         tags.classifier_tags.poor_score = True  # on the few rows of scikit-learn's checks nothing can be learned
         return tags
+
+
+def before_weights(prediction: Prediction) -> Prediction:
+    """The prediction of a model whose classes were weighted after it."""
+    return replace(prediction, assumptions=(*prediction.assumptions, "of the model before class_weight moved it"))
 
 
 def _sorted(labels: Array, *, occurring: bool = False) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.accounting import calibrate_mu
-from gratis.estimators.private_fit import Release
+from gratis.estimators.release import Release
 from gratis.mechanisms.rows import Rows
 from gratis.records.budget import Budget
 from gratis.records.certificates import Certificate

@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 from threadpoolctl import threadpool_limits
 
-from gratis.estimators.model_choice import make_estimator
+from gratis.estimators.model_choice import make_estimator, model_parameters
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
 from gratis.records.events import Event
@@ -127,12 +127,12 @@ def plan(
     if asked.epsilon is None or asked.delta is None:
         raise GratisError("a fit is planned for a budget in epsilon and delta")
     facts = Facts(rows=rows, columns=columns, classes=classes)
-    estimator = make_estimator(
+    given = model_parameters(
         model, facts.task, epsilon=asked.epsilon, delta=asked.delta, neighbouring=str(asked.neighbouring), **choices
     )
     # Small problems: threads cost more than they save, and with one the plan does not depend on their number.
     with threadpool_limits(1):
-        made = estimator.plan(rows, columns, classes=classes)
+        made = given.plan(rows, columns, classes=classes)
     return FitPlan(model=model, facts=facts, choices=choices, **{f.name: getattr(made, f.name) for f in fields(Plan)})
 
 

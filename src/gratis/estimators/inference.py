@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaincc, ndtr, ndtri
 
 from gratis.estimators.coefficient_table import CoefficientTable
-from gratis.recipes.linear_inference import ESTIMANDS
 from gratis.records.errors import GratisError
 from gratis.stages.released_inference import ReleasedInference
 
@@ -338,18 +337,6 @@ class InferenceWords:
     inference: bool | str
     inference_: CoefficientInference
     _inference_kind: ClassVar[str] = "Linear regression"
-
-    def _intervals_wanted(self) -> bool:
-        """The checked parameter `inference`."""
-        if self.inference is not True and self.inference not in (False, *ESTIMANDS):
-            raise GratisError(f"inference must be True, False, 'weighted' or 'winsorised', got {self.inference!r}")
-        if not self.inference:
-            return False
-        own: Any = self
-        if own.algorithm == "one-pass":
-            raise GratisError("inference needs the full-batch fit: one pass has no covariance")
-        own._descent().refuse("a fit with inference", *own._descent().given)
-        return True
 
     def _publish_inference(self, released: ReleasedInference, names: Sequence[str] | None = None) -> None:
         own: Any = self

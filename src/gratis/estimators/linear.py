@@ -12,10 +12,8 @@ from sklearn.base import RegressorMixin
 from gratis.estimators.inference import InferenceWords
 from gratis.estimators.leaks import Watched
 from gratis.estimators.linear_model import PrivateLinearModel
-from gratis.recipes.linear_inference import InferenceRelease, LinearInference
-from gratis.recipes.recipe import Recipe
+from gratis.recipes.linear_inference import InferenceRelease
 from gratis.recipes.staged_linear import LinearRelease
-from gratis.records.facts import Facts
 
 __all__ = ["DPLinearRegression"]
 
@@ -80,15 +78,6 @@ class DPLinearRegression(Watched, RegressorMixin, InferenceWords, PrivateLinearM
     >>> bool(model.score(X, y) > 0.8), model.certificate_.guarantee["epsilon"] <= 2.0
     (True, True)
     """
-
-    inference: bool | str = False
-
-    def _recipe(self, facts: Facts) -> Recipe:
-        if not self._intervals_wanted():
-            return super()._recipe(facts)
-        super()._recipe(facts)  # refuses what does not go together
-        estimand = str(self.inference) if isinstance(self.inference, str) else "weighted"
-        return LinearInference(facts, self._budget(), self._reading(facts), estimand)
 
     def _publish(self, released: LinearRelease) -> None:
         super()._publish(released)

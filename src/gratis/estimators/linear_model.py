@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -12,18 +11,17 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gratis.estimators.labels import encoded
-from gratis.estimators.private_fit import PrivateFit, refuse_text
+from gratis.estimators.model_parameters import LinearParameters
+from gratis.estimators.private_fit import PrivateFit
+from gratis.estimators.values import refuse_text
 from gratis.mechanisms.location_scale import hidden_share
-from gratis.recipes.logistic import StagedLogistic
-from gratis.recipes.recipe import Recipe
-from gratis.recipes.staged_linear import LinearRelease, StagedLinear
+from gratis.recipes.staged_linear import LinearRelease
 from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
 from gratis.records.facts import Facts
 
 if TYPE_CHECKING:
     from gratis.estimators.pass_in_progress import PassInProgress
-    from gratis.recipes.one_pass import OnePassLinear
 
 __all__ = ["PrivateLinearModel"]
 
@@ -34,25 +32,8 @@ def _is_one_pass(estimator: Any) -> bool:
     return bool(estimator.algorithm == "one-pass")
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class PrivateLinearModel(PrivateFit):
+class PrivateLinearModel(PrivateFit, LinearParameters):
     """Common ground of `DPLinearRegression` and `DPLogisticRegression`."""
-
-    algorithm: str = "auto"
-    schedule: str = "free"
-
-    def _recipe(self, facts: Facts) -> Recipe:
-        if self._choice("algorithm", ("auto", "full-batch", "one-pass")) == "one-pass":
-            return self._pass(facts)
-        if self.schedule != "free":
-            raise GratisError("a schedule is for algorithm='one-pass'")
-        staged = StagedLinear if facts.classes is None else StagedLogistic
-        return staged(facts, self._budget(), self._reading(facts), self._descent())
-
-    def _pass(self, facts: Facts) -> OnePassLinear:
-        from gratis.recipes.one_pass import OnePassLinear  # compiled kernels: half a second, for those who need them
-
-        return OnePassLinear(facts, self._budget(), self._reading(facts), str(self.schedule), self._descent())
 
     @available_if(_is_one_pass)
     def partial_fit(self, X: ArrayLike, y: ArrayLike, n_rows: int | None = None) -> Self:

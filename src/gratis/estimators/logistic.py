@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_expit
 
-from gratis.estimators.classification import PrivateClassifier
+from gratis.estimators.classification import PrivateClassifier, before_weights
 from gratis.estimators.inference import InferenceWords
 from gratis.estimators.linear_model import PrivateLinearModel
-from gratis.recipes.logistic_inference import ClassInferenceRelease, LogisticInference
-from gratis.recipes.recipe import Recipe
-from gratis.records.errors import GratisError
+from gratis.estimators.model_parameters import LogisticParameters
+from gratis.recipes.logistic_inference import ClassInferenceRelease
 from gratis.records.events import Composition, Event, OnePassIteration
-from gratis.records.facts import Facts
 
 __all__ = ["DPLogisticRegression"]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DPLogisticRegression(PrivateClassifier, InferenceWords, PrivateLinearModel):
+class DPLogisticRegression(PrivateClassifier, InferenceWords, PrivateLinearModel, LogisticParameters):
     """Softmax regression under (ε, δ)-differential privacy that needs no tuning on the data.
 
     **Guarantee**: as `DPLinearRegression`. The list of classes is public: pass `classes`, or accept the assumption
@@ -56,6 +54,9 @@ class DPLogisticRegression(PrivateClassifier, InferenceWords, PrivateLinearModel
     classes : array, default None
         All classes that may occur, public; left out, those that occur are assumed to be no secret. A label that
         equals none of them is invalid.
+    class_weight : "balanced", mapping or None, default None
+        How often a record of each class counts, {class: weight}; "balanced" makes the released shares equal. Costs no
+        privacy: it moves the intercepts of the released model.
     on_invalid : "raise", "zero" or "impute", default "raise"
         What becomes of missing and impossible values: refused before anything is spent (that answer is not private),
         or the record contributes nothing, or the feature counts as the centre of its column (a record without a
@@ -75,20 +76,16 @@ class DPLogisticRegression(PrivateClassifier, InferenceWords, PrivateLinearModel
     True
     """
 
-    classes: ArrayLike | None = None
-    inference: bool | str = False
     _inference_kind: ClassVar[str] = "Logistic regression"
 
-    def _recipe(self, facts: Facts) -> Recipe:
-        if not self._intervals_wanted():
-            return super()._recipe(facts)
-        super()._recipe(facts)  # refuses what does not go together
-        if facts.classes != 2:
-            raise GratisError("inference is for two classes")
-        estimand = str(self.inference) if isinstance(self.inference, str) else "weighted"
-        return LogisticInference(facts, self._budget(), self._reading(facts), estimand)
-
     def _publish(self, released: Any) -> None:
+        shift = self._log_weights(getattr(released, "prior", None))
+        if shift is not None:
+            moved = np.array(released.fit.parameters)
+            moved[-1] += shift
+            released = replace(
+                released, fit=replace(released.fit, parameters=moved), prediction=before_weights(released.prediction)
+            )
         super()._publish(released)
         if isinstance(released, ClassInferenceRelease):
             self._publish_inference(released.inference)

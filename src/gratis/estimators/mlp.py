@@ -9,16 +9,16 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gratis.estimators.classification import PrivateClassifier
-from gratis.estimators.private_fit import PrivateFit, refuse_text
-from gratis.recipes.network import Network, NetworkRelease
-from gratis.recipes.recipe import Recipe
-from gratis.records.facts import Facts
+from gratis.estimators.model_parameters import NetworkParameters
+from gratis.estimators.private_fit import PrivateFit
+from gratis.estimators.values import refuse_text
+from gratis.recipes.network import NetworkRelease
 
 __all__ = ["DPMLPClassifier"]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DPMLPClassifier(PrivateClassifier, PrivateFit):
+class DPMLPClassifier(PrivateClassifier, PrivateFit, NetworkParameters):
     """Fully connected ReLU network trained by full-batch DP-GD under (ε, δ), settings planned from public facts.
 
     **Guarantee**: as `DPLinearRegression`: the weights are a function of Gaussian releases under `neighbouring`; all
@@ -56,18 +56,6 @@ class DPMLPClassifier(PrivateClassifier, PrivateFit):
     verbose : bool, default False
         Write to the standard error how far planning, readings and training are and how long the rest will take.
     """
-
-    width: int = 1000
-    depth: int = 1
-    steps: int = 75
-    initial_seed: int = 0
-    classes: ArrayLike | None = None
-
-    def _recipe(self, facts: Facts) -> Recipe:
-        return Network(
-            facts, self._budget(), self._reading(facts), self.width, self.depth, self.steps, self.initial_seed,
-            self._descent(),
-        )  # fmt: skip
 
     def _publish(self, released: NetworkRelease) -> None:
         self.scaler_, self.coefs_ = released.features, released.weights

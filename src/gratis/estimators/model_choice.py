@@ -13,25 +13,40 @@ from dataclasses import dataclass
 from typing import Any
 
 from gratis.accounting import calibrate_mu
-from gratis.estimators.additive import DPAdditiveClassifier, DPAdditiveRegressor
-from gratis.estimators.linear import DPLinearRegression
-from gratis.estimators.logistic import DPLogisticRegression
-from gratis.estimators.mlp import DPMLPClassifier
-from gratis.estimators.random_features import DPRandomFeaturesClassifier, DPRandomFeaturesRegressor
+from gratis.estimators.fit_parameters import FitParameters
+from gratis.estimators.model_parameters import (
+    ACTIVATIONS,
+    AdditiveClassifierParameters,
+    AdditiveParameters,
+    FeatureClassifierParameters,
+    FeatureParameters,
+    LinearParameters,
+    LogisticParameters,
+    NetworkParameters,
+)
 from gratis.recipes.additive_plan import bends
 from gratis.recipes.random_features import feature_map_of
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
 from gratis.records.facts import Facts
 
-__all__ = ["MODELS", "ModelChoice", "check_features", "choose_model", "make_estimator"]
+__all__ = ["MODELS", "ModelChoice", "check_features", "choose_model", "make_estimator", "model_parameters"]
 
 MODELS = {
     "regression": ("linear", "additive", "random-features"),
     "classification": ("logistic", "additive", "random-features", "mlp"),
 }
-_ACTIVATIONS = ("tanh", "relu", "erf")
-_FEATURES = {"regression": _ACTIVATIONS, "classification": (*_ACTIVATIONS, "scattering")}
+_FEATURES = {"regression": ACTIVATIONS, "classification": (*ACTIVATIONS, "scattering")}
+# What plans a model, and the estimator that runs the plan: the second is loaded when there are rows.
+_KINDS: dict[tuple[str, str], tuple[type[FitParameters], str]] = {
+    ("linear", "regression"): (LinearParameters, "DPLinearRegression"),
+    ("additive", "regression"): (AdditiveParameters, "DPAdditiveRegressor"),
+    ("additive", "classification"): (AdditiveClassifierParameters, "DPAdditiveClassifier"),
+    ("random-features", "regression"): (FeatureParameters, "DPRandomFeaturesRegressor"),
+    ("logistic", "classification"): (LogisticParameters, "DPLogisticRegression"),
+    ("random-features", "classification"): (FeatureClassifierParameters, "DPRandomFeaturesClassifier"),
+    ("mlp", "classification"): (NetworkParameters, "DPMLPClassifier"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,30 +57,30 @@ class ModelChoice:
     reason: str
 
 
-def make_estimator(model: str, task: str, *, epsilon: float, delta: float, **choices: Any) -> Any:
+def model_parameters(model: str, task: str, **choices: Any) -> FitParameters:
+    """Return what plans a model of this name for a task: an estimator's parameters, without the estimator."""
+    return _kinds(model, task)[0](**choices)
+
+
+def make_estimator(model: str, task: str, **choices: Any) -> Any:
     """Return the (unfitted) estimator of a model's name for a task."""
-    kinds: dict[tuple[str, str], Any] = {
-        ("linear", "regression"): DPLinearRegression,
-        ("additive", "regression"): DPAdditiveRegressor,
-        ("additive", "classification"): DPAdditiveClassifier,
-        ("random-features", "regression"): DPRandomFeaturesRegressor,
-        ("logistic", "classification"): DPLogisticRegression,
-        ("random-features", "classification"): DPRandomFeaturesClassifier,
-        ("mlp", "classification"): DPMLPClassifier,
-    }
-    kind = kinds.get((model, task))
-    if kind is None:
-        offered = ", ".join(MODELS.get(task, ()))
-        raise GratisError(f"unknown model {model!r} for {task}; expected auto, {offered}")
-    return kind(epsilon=epsilon, delta=delta, **choices)
+    import gratis.estimators  # brings scikit-learn
+
+    return getattr(gratis.estimators, _kinds(model, task)[1])(**choices)
 
 
-def check_features(estimator: Any, n_inputs: int, n_classes: int | None, options: Mapping[str, Any]) -> None:
-    """Refuse before anything is simulated or reserved the features that a random-features estimator cannot compute."""
-    if estimator.features == "scattering" and "n_features" in options:
+def _kinds(model: str, task: str) -> tuple[type[FitParameters], str]:
+    if (model, task) not in _KINDS:
+        raise GratisError(f"unknown model {model!r} for {task}; expected auto, {', '.join(MODELS.get(task, ()))}")
+    return _KINDS[model, task]
+
+
+def check_features(given: Any, n_inputs: int, n_classes: int | None, options: Mapping[str, Any]) -> None:
+    """Refuse before anything is simulated or reserved the features that a random-features model cannot compute."""
+    if given.features == "scattering" and "n_features" in options:
         raise GratisError("the size of the images sets the number of scattering features: leave --n-features out")
-    estimator._choice("features", _FEATURES["regression" if n_classes is None else "classification"])
-    feature_map_of(estimator.features, estimator.n_features, 0, Facts(rows=2, columns=n_inputs, classes=n_classes))
+    given._choice("features", _FEATURES["regression" if n_classes is None else "classification"])
+    feature_map_of(given.features, given.n_features, 0, Facts(rows=2, columns=n_inputs, classes=n_classes))
 
 
 def choose_model(facts: Facts, budget: Budget) -> ModelChoice:

@@ -55,7 +55,7 @@ __all__ = ["FORMAT", "SavedModel", "load_model", "save_model"]
 
 # Paths of this machine, seeds of noise and objects that are already part of the arrays stay outside.
 _NOT_KEPT = {"ledger", "dataset", "noise_seed", "insecure_reproducible", "public", "classes", "progress", "descent"}
-_NOT_KEPT |= {"verbose"}
+_NOT_KEPT |= {"verbose", "class_weight"}
 # Mappings of columns, which are part of what the model says of itself.
 _OF_THE_MODEL = {"categorical", "monotone"}
 # What a file unfolds to: arrays are stored as they are, and text rarely shrinks to less than a thirtieth.

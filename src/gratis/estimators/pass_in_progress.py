@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gratis.estimators.private_fit import Release
+from gratis.estimators.release import Release
 from gratis.recipes.one_pass import OnePassLinear
 from gratis.recipes.staged_linear import LinearRelease, in_original_units
 from gratis.stages.one_pass import OnePasses

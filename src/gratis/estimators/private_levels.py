@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gratis.accounting import calibrate_mu
-from gratis.estimators.private_fit import Release
+from gratis.estimators.release import Release
 from gratis.records.budget import Budget
 from gratis.records.certificates import Certificate
 from gratis.records.errors import GratisError

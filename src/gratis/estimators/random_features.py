@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,30 +12,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gratis.estimators.classification import PrivateClassifier
 from gratis.estimators.leaks import Watched
-from gratis.estimators.private_fit import PrivateFit, refuse_text
-from gratis.recipes.random_features import FeatureRelease, FixedFeatures
-from gratis.recipes.recipe import Recipe
-from gratis.records.facts import Facts
+from gratis.estimators.model_parameters import FeatureClassifierParameters, FeatureParameters
+from gratis.estimators.private_fit import PrivateFit
+from gratis.estimators.values import refuse_text
+from gratis.recipes.random_features import FeatureRelease
 
 __all__ = ["DPRandomFeaturesClassifier", "DPRandomFeaturesRegressor"]
 
-_ACTIVATIONS = ("tanh", "relu", "erf")
 
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class _RandomFeaturesModel(PrivateFit):
+class _RandomFeaturesModel(PrivateFit, FeatureParameters):
     """What the regressor and the classifier share."""
-
-    n_features: int = 2000
-    features: str = "tanh"
-    feature_seed: int = 0
-
-    def _recipe(self, facts: Facts) -> Recipe:
-        self._choice("features", _ACTIVATIONS if facts.classes is None else (*_ACTIVATIONS, "scattering"))
-        return FixedFeatures(
-            facts, self._budget(), self._reading(facts), self.features, self.n_features, self.feature_seed,
-            bool(getattr(self, "centre", True)), self._descent(),
-        )  # fmt: skip
 
     def _publish(self, released: FeatureRelease) -> None:
         self.scaler_, self.feature_map_ = released.features, released.feature_map
@@ -115,7 +101,7 @@ class DPRandomFeaturesRegressor(Watched, RegressorMixin, _RandomFeaturesModel):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
+class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel, FeatureClassifierParameters):
     """Softmax regression on fixed features under (ε, δ): random features, or scattering features of images.
 
     **Guarantee**: as `DPLinearRegression`. `centre` spends .15μ on a private mean of the features, which carries much
@@ -147,6 +133,9 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
     classes : array, default None
         All classes that may occur, public; left out, those that occur are assumed to be no secret. A label that
         equals none of them is invalid.
+    class_weight : "balanced", mapping or None, default None
+        How often a record of each class counts, {class: weight}; "balanced" makes the released shares equal. Costs no
+        privacy: it moves the intercepts of the released model.
     on_invalid : "raise", "zero" or "impute", default "raise"
         What becomes of missing and impossible values: refused before anything is spent (that answer is not private),
         or the record contributes nothing, or the feature counts as the centre of its column (a record without a
@@ -165,10 +154,6 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
     True
     """
 
-    features: str = "relu"
-    centre: bool = True
-    classes: ArrayLike | None = None
-
     @property
     def coef_(self) -> NDArray[np.float64]:  # type: ignore[override]
         """θ, (features, classes)."""
@@ -178,6 +163,10 @@ class DPRandomFeaturesClassifier(PrivateClassifier, _RandomFeaturesModel):
     def intercept_(self) -> NDArray[np.float64]:
         """What is added to the scores of every row, (classes,)."""
         return np.asarray(self.parameters_[-1])
+
+    def _publish(self, released: FeatureRelease) -> None:
+        shift = self._log_weights(released.prior)
+        super()._publish(released if shift is None else replace(released, intercept=released.intercept + shift))
 
     def _publish_parameters(self, slopes: NDArray[np.float64], intercept: NDArray[np.float64]) -> None:
         self.parameters_ = np.vstack([slopes, intercept])  # on one grid, which a few intercepts alone need not show

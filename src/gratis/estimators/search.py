@@ -15,7 +15,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from gratis.accounting import calibrate_mu, issue_certificate, share_of_budget
-from gratis.estimators.private_fit import PrivateFit, Release
+from gratis.estimators.private_fit import PrivateFit
+from gratis.estimators.release import Release
 from gratis.estimators.released_arrays import arrays_digest, released_arrays
 from gratis.mechanisms.noise import NoiseSource, noise_source
 from gratis.numerics.rounding import ROWS_PER_CHUNK, rounding_inflation

@@ -1,306 +1,27 @@
-"""From a file to a certified private model: open, check, plan, then reserve, train and score.
-
-Nothing private is used before `TableJob.run` except what the certificate names: the number of rows, that the cells are
-readable, and (where no list was declared) which classes occur.
-"""
+"""From a file to a planned fit: open, check, plan. What is returned reserves, trains and scores when it is run."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
-import pyarrow as pa
-
-from gratis.accounting import issue_certificate, remaining_budget
-from gratis.estimators.evaluation import DISJOINT, HeldOutScore, evaluate_privately, evaluation_event
 from gratis.estimators.fit_plan import FitPlan, plan
-from gratis.estimators.model_choice import (
-    MODELS,
-    ModelChoice,
-    check_features,
-    choose_model,
-    make_estimator,
-)
-from gratis.estimators.private_fit import Release
-from gratis.estimators.private_levels import FoundLevels, LevelSearch, plan_search
-from gratis.estimators.settlement import LateLedger, uninterrupted
+from gratis.estimators.model_choice import MODELS, check_features, choose_model, model_parameters
+from gratis.estimators.private_levels import plan_search
+from gratis.estimators.table_job import TableFit, TableJob
 from gratis.estimators.table_reading import TableReading
-from gratis.mechanisms.noise import NoiseSource
+from gratis.estimators.table_target import READABLE, TASKS, opened_table
 from gratis.records.budget import Budget
-from gratis.records.certificates import Selection
-from gratis.records.errors import BudgetExceededError, GratisError
-from gratis.records.events import Composition
+from gratis.records.errors import GratisError
 from gratis.records.facts import Facts
-from gratis.rows.cluster import ClusterTable
-from gratis.rows.columns import Column, Kind, can_be_target
-from gratis.rows.encoding import EncodedRows, TableSchema, distinct_values
-from gratis.rows.readings import ColumnReading
+from gratis.rows.encoding import EncodedRows
 from gratis.rows.tables import Table
 
 __all__ = ["TableFit", "TableJob", "plan_table_fit", "table_sizes"]
 
-_MOST_CLASSES = 32  # whole numbers with at most so many values are taken for classes
 _COPIES = 6  # of the matrix, that a fit in memory needs
-_READABLE = "that cells can be read, and targets are present and of more than one value, is public"
-TASKS = ("regression", "classification")
-
-
-@dataclass(frozen=True, slots=True)
-class TableFit:
-    """What `TableJob.run` made."""
-
-    estimator: Any
-    score: HeldOutScore | None
-    context: dict[str, Any] = field(repr=False)
-    job: TableJob = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableJob:
-    """A fit that is planned to the end and has spent nothing."""
-
-    table: Table
-    schema: TableSchema
-    target: Column
-    task: str
-    budget: Budget
-    n_rows: int
-    held_out: float
-    streamed: bool
-    model: str
-    choice: ModelChoice | None
-    assumptions: tuple[str, ...]
-    options: dict[str, Any]
-    plan: FitPlan
-    reading: TableReading = field(default_factory=TableReading)
-    search: LevelSearch | None = None
-    found: FoundLevels | None = None
-    missing_target: str = "refuse"
-    task_words: str | None = None
-
-    @property
-    def training(self) -> EncodedRows:
-        """The rows that the model is trained on."""
-        return self._rows("training" if self.held_out else "all")
-
-    def _rows(self, part: str) -> EncodedRows:
-        return EncodedRows(self.table, self.schema, self.target, self.n_rows, held_out=self.held_out, part=part)
-
-    @property
-    def readings(self) -> tuple[ColumnReading, ...]:
-        """What every column became, the target too."""
-        found = self.schema.readings(self.table, self.target)
-        if self.search is None or self.found is not None:
-            return found
-        words = "text: its common levels are found within the budget"
-        return tuple(
-            replace(one, read_as=words, becomes=(), warning=None) if one.name in self.search.columns else one
-            for one in found
-        )
-
-    @property
-    def n_classes(self) -> int | None:
-        """Number of classes, or None."""
-        return None if self.target.levels is None else len(self.target.levels)
-
-    def words(self) -> list[str]:
-        """The plan in sentences."""
-        columns, kind = len(self.schema.names), self.task
-        sentences = [
-            f"{self.training.n_rows} rows, {columns} columns after encoding; {kind} of {self.target.name!r}"
-            + (f" with {self.n_classes} classes." if self.n_classes else "."),
-            *([self.task_words] if self.task_words else []),
-            f"Budget {self.budget.describe()}.",
-            *([self.search.words(self.training.n_rows)] if self.search and self.found is None else []),
-            f"Model: {self.model}" + (f": {self.choice.reason}" if self.choice else "."),
-            *self.plan.words(),
-        ]
-        if self.streamed:
-            sentences.append(
-                "The file is larger than memory: it is read once for each release, in constant memory."
-                if self.options.get("algorithm") != "one-pass"
-                else "The file is larger than memory: one pass in constant memory, and few readings for the scales."
-            )
-        if self.held_out:
-            rows = self.n_rows - self.training.n_rows
-            sentences.append(f"{rows} rows are held out, and the score on them is released under a budget of its own.")
-        return sentences
-
-    def check(self, cluster: Any = None) -> None:
-        """Read every row once and refuse what cannot be trained on. That answer is not private; nothing is spent."""
-        if cluster is not None and self.options.get("algorithm") == "one-pass":
-            raise GratisError("one pass takes the rows in their order, on one machine: leave --cluster out")
-        if cluster is not None and self.model in ("random-features", "mlp"):
-            raise GratisError(f"{self.model} needs all rows in one memory: leave --cluster out")
-        for rows in (self.training, *((self._rows("held-out"),) if self.held_out else ())):
-            part = rows if cluster is None else ClusterTable(cluster, rows)
-            part.validate(missing_targets=self.missing_target == "leave-out")
-
-    def run(
-        self,
-        *,
-        ledger: str | os.PathLike[str] | LateLedger | None = None,
-        dataset: str | None = None,
-        begin: Callable[[], None] | None = None,
-        save: Callable[[TableFit], None] | None = None,
-        keep: Callable[[FoundLevels], None] | None = None,
-        cluster: Any = None,
-    ) -> TableFit:
-        """Reserve, train, save, commit; then score. From the reservation on, what was reserved is spent.
-
-        `begin` is called when the rows are read and nothing is spent yet. `save` gets what was released, first without
-        and then with the score, each time before the ledger hears of it; so does `keep` with levels that were searched.
-        `cluster` is a Dask client whose workers read the table: only sums come back.
-        """
-        books = ledger if ledger is None or isinstance(ledger, LateLedger) else LateLedger.open(ledger)
-        assert books is None or isinstance(books, LateLedger)
-        if self.search is not None and self.found is None:
-            whole = self._with_levels(books, dataset, begin, keep)
-            return whole.run(ledger=books, dataset=dataset, save=save, cluster=cluster)
-        estimator = self._estimator(books, dataset)
-        rows: tuple[Any, ...] = (self.training,)
-        if cluster is not None:
-            rows = (ClusterTable(cluster, self.training),)
-        elif not self.streamed:
-            rows = self.training.arrays()
-        if self.table.changed():
-            raise GratisError(f"{self.table.path.name!r} changed after it was opened: nothing was spent, start again")
-        if begin is not None:
-            begin()
-        estimator.fit(*rows, plan=self.plan)
-        with uninterrupted():
-            if hasattr(estimator, "inference_"):
-                estimator.inference_ = estimator.inference_.renamed(self.schema.names)
-            # Classes are given as positions: what that assumed about the file is known only here.
-            stated = estimator.certificate_.assumptions + self.assumptions
-            estimator.certificate_ = replace(estimator.certificate_, assumptions=stated)
-            self._include_levels(estimator)
-            done = _settled(TableFit(estimator, None, self._context(estimator), self), books, save)
-        if self.held_out:
-            score, why = self._score(estimator, books, dataset)
-            with uninterrupted():
-                done = _settled(TableFit(estimator, score, self._context(estimator, score, why), self), books, save)
-        return done
-
-    def _with_levels(
-        self, books: LateLedger | None, dataset: str | None, begin: Callable[[], None] | None,
-        keep: Callable[[FoundLevels], None] | None,
-    ) -> TableJob:  # fmt: skip
-        """Find the levels, keep them, tell the ledger; return the fit that is planned for them with what is left."""
-        assert self.search is not None
-        if self.table.changed():
-            raise GratisError(f"{self.table.path.name!r} changed after it was opened: nothing was spent, start again")
-        if begin is not None:
-            begin()
-        release = Release(
-            self.search.event, self.budget, NoiseSource.secure(), ledger=books, dataset=dataset, purpose="levels",
-            assumptions=self.assumptions,
-        )  # fmt: skip
-        found = self.search.run(self.training, release)
-        with uninterrupted():
-            if keep is not None:
-                keep(found)
-            entry = None if books is None else books.settle()
-        if entry is not None:
-            found = replace(found, certificate=replace(found.certificate, ledger_entry=entry))
-        schema = self.reading.schema_of(self.table, self.target.name, found.levels)
-        if not schema.names:
-            raise GratisError("no level was common enough, and there is no other column to learn from")
-        facts = replace(self.plan.facts, columns=len(schema.names))
-        rest = remaining_budget(self.budget, self.search.event)
-        choice = self.choice and choose_model(facts, rest)
-        model = choice.model if choice else self.model
-        return replace(
-            self, schema=schema, found=found, choice=choice, model=model,
-            plan=plan(model, **asdict(facts), budget=rest, **self.options),
-        )  # fmt: skip
-
-    def _include_levels(self, estimator: Any) -> None:
-        """Let the certificate of a model state the release of its levels too, within the whole budget."""
-        if self.found is None:
-            return
-        own, before = estimator.certificate_, self.found.certificate
-        estimator.epsilon, estimator.delta = self.budget.epsilon, self.budget.delta
-        whole = issue_certificate(
-            event=Composition((before.event, own.event)), budget=self.budget, selection=Selection.INCLUDED,
-            randomness=own.randomness, assumptions=before.assumptions + own.assumptions, plan=own.plan,
-        )  # fmt: skip
-        estimator.certificate_ = replace(whole, released=own.released)
-
-    def _estimator(self, ledger: LateLedger | None, dataset: str | None) -> Any:
-        choices: dict[str, Any] = {}
-        if self.n_classes is not None:
-            choices["classes"] = list(range(self.n_classes))
-        return self.plan.estimator(on_invalid="impute", ledger=ledger, dataset=dataset, **choices)
-
-    def _score(
-        self, estimator: Any, ledger: LateLedger | None, dataset: str | None
-    ) -> tuple[HeldOutScore | None, str | None]:
-        """Release the score on held-out rows, or say why there is none. The model stands in any case."""
-        if self.table.changed():
-            return None, "the file changed while the model was trained"
-        try:
-            X, y = self._rows("held-out").arrays()
-        except GratisError as error:
-            return None, str(error)
-        event = evaluation_event(len(y), self.budget, classes=self.n_classes)
-        release = Release(
-            event, self.budget, NoiseSource.secure(), ledger=ledger, dataset=dataset, purpose="evaluation",
-            assumptions=(DISJOINT, *self.assumptions),
-        )  # fmt: skip
-        try:
-            with release:
-                estimates = evaluate_privately(estimator, X, y, release)
-        except BudgetExceededError:
-            return None, "the ledger had no room left for a release on the held-out rows"
-        return HeldOutScore(estimates, release.certificate), None
-
-    def _context(self, estimator: Any, score: HeldOutScore | None = None, why: str | None = None) -> dict[str, Any]:
-        plan, expected = estimator.plan_, getattr(estimator, "expected_score_", None)
-        return {
-            "table": {
-                "schema": self.schema.to_json(),
-                "target": {"name": self.target.name, **self.target.to_json()},
-                "task": self.task,
-            },
-            "file": self.table.path.name,
-            "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            "model": self.model,
-            "rows": self.training.n_rows,
-            "columns": len(self.schema.names),
-            "words": self.words(),
-            "levels": None if self.found is None else self.found.to_json(),
-            "readings": [reading.to_json() for reading in self.readings],
-            "reasons": list(plan.reasons),
-            "assumptions": list(self.assumptions),
-            "expected_score": expected.to_json() if expected is not None else None,
-            "held_out": self.held_out,
-            "held_out_score": None if score is None else score.estimate.to_json(),
-            "held_out_scores": None if score is None else [one.to_json() for one in score.estimates],
-            "held_out_certificate": None if score is None else score.certificate.to_json(),
-            "no_score": why,
-            "changed": self.streamed and self.table.changed(),
-        }
-
-
-def _settled(done: TableFit, ledger: LateLedger | None, save: Callable[[TableFit], None] | None) -> TableFit:
-    """Save what was released, then tell the ledger; return it with a certificate that says so."""
-    if save is not None:
-        save(done)
-    entry = None if ledger is None else ledger.settle()
-    if entry is None:
-        return done
-    if done.score is None and done.job.found is not None:
-        first = done.job.found.certificate.ledger_entry
-        entry = {"name": entry["name"], "id": entry["id"], "entries": [first, entry]}
-    if done.score is not None:
-        certificate = replace(done.score.certificate, ledger_entry=entry)
-        return replace(done, score=replace(done.score, certificate=certificate))
-    done.estimator.certificate_ = replace(done.estimator.certificate_, ledger_entry=entry)
-    return done
 
 
 def plan_table_fit(
@@ -347,9 +68,9 @@ def plan_table_fit(
     if missing_target not in ("refuse", "leave-out"):
         raise GratisError(f"missing targets can be refused or left out (refuse, leave-out), got {missing_target!r}")
     how = TableReading(**reading)
-    table, full, column, task, assumptions, said = _opened(path, target, task, model, classes, how)
+    table, full, column, task, assumptions, said = opened_table(path, target, task, model, classes, how)
     if missing_target == "leave-out":
-        assumptions = tuple(one for one in assumptions if one != _READABLE)
+        assumptions = tuple(one for one in assumptions if one != READABLE)
     if (options or {}).get("inference") or (planned is not None and planned.choices.get("inference")):
         full = full.with_references()
     n_rows = table.count_rows()
@@ -373,9 +94,9 @@ def plan_table_fit(
     facts = Facts(rows=rows.n_rows, columns=rows.n_features, classes=n_classes)
     choice = choose_model(facts, budget) if model == "auto" else None
     chosen = choice.model if choice else model
-    estimator = make_estimator(chosen, task, epsilon=budget.epsilon, delta=budget.delta, **options)
+    given = model_parameters(chosen, task, epsilon=budget.epsilon, delta=budget.delta, **options)
     if chosen == "random-features":
-        check_features(estimator, rows.n_features, n_classes, options)
+        check_features(given, rows.n_features, n_classes, options)
     if planned is not None and (planned.facts != facts or planned.budget != budget):
         raise GratisError(
             f"the plan is for {planned.facts.rows} rows, {planned.facts.columns} columns and "
@@ -391,77 +112,5 @@ def plan_table_fit(
 
 def table_sizes(path: str | os.PathLike[str], target: str, **reading: Any) -> tuple[int, int, int | None]:
     """Return rows, encoded columns and the number of classes (None for regression); `reading` as in `TableReading`."""
-    table, full, column, *_ = _opened(path, target, "auto", "auto", None, TableReading(**reading))
+    table, full, column, *_ = opened_table(path, target, "auto", "auto", None, TableReading(**reading))
     return table.count_rows(), len(full.names), None if column.levels is None else len(column.levels)
-
-
-def _opened(
-    path: str | os.PathLike[str] | Table, target: str, task: str, model: str, classes: Sequence[str] | None,
-    how: TableReading,
-) -> tuple[Table, TableSchema, Column, str, tuple[str, ...], str | None]:  # fmt: skip
-    """Open a table and say how its columns and its target are read; last, which task was taken if it was not told."""
-    table = how.open(path)
-    if target not in table.types:
-        known = ", ".join(map(repr, list(table.types)[:20])) + (", …" if len(table.types) > 20 else "")
-        raise GratisError(f"there is no column {target!r} in {table.path.name!r}; its columns are {known}")
-    full = how.schema_of(table, target)
-    full.check_types(table)
-    if not full.names:
-        raise GratisError("there is no column left to learn from")
-    asked = task
-    column, task, assumptions = _target(table, target, how.declared().column(target), task, classes, model)
-    assumptions += (_READABLE,)
-    if not table.states_types:
-        assumptions += ("the types of columns, guessed from the first cells of the CSV file, are public",)
-    return table, full, column, task, assumptions, _task_words(table.types[target], column, task, asked, classes)
-
-
-def _task_words(kind: Any, column: Column, task: str, asked: str, classes: Sequence[str] | None) -> str | None:
-    """Say which task was taken of a target of whole numbers, and how to take the other."""
-    if asked != "auto" or classes is not None or not pa.types.is_integer(kind):
-        return None
-    if task == "classification":
-        count = len(column.levels or ())
-        return (
-            f"The {count} whole numbers of {column.name!r} are taken for classes; --task regression predicts a number."
-        )
-    return f"{column.name!r} has many values, so a number is predicted; --task classification takes them for classes."
-
-
-def _target(
-    table: Table, name: str, declared: Column | None, task: str, classes: Sequence[str] | None, model: str
-) -> tuple[Column, str, tuple[str, ...]]:
-    """Return how the target is read, the task, and what that assumes."""
-    kind = table.types[name]
-    if not can_be_target(kind):
-        raise GratisError(f"the target {name!r} holds values of the type {kind}; turn them into numbers or text first")
-    numeric = any(test(kind) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
-    if classes is None and declared is not None and declared.levels is not None:
-        classes = declared.levels
-    if classes is not None:
-        if task == "regression":
-            raise GratisError("a regression has no classes: leave them out, or take --task classification")
-        if len(set(classes)) < 2:
-            raise GratisError("at least two different classes are needed")
-        return Column(name=name, kind=Kind.CATEGORICAL, levels=tuple(classes)), "classification", ()
-    offered = [known for known in TASKS if model in MODELS[known]]
-    if task == "auto" and len(offered) == 1:
-        task = offered[0]
-    if task == "regression" and not numeric:
-        raise GratisError(f"the target {name!r} does not hold numbers, so it cannot be regressed")
-    if task == "auto" and (pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        task = "regression"
-    limit = _MOST_CLASSES if task == "auto" else 1000
-    values = distinct_values(table, name, 1 if task == "regression" else limit)
-    if values is not None and len(values) < 2:
-        raise GratisError(f"the target {name!r} has a single value: there is nothing to learn")
-    if task == "regression" or (task == "auto" and values is None and numeric):
-        assumed = () if task == "regression" else (f"that the target has more than {limit} different values is public",)
-        return Column(name=name, kind=Kind.NUMERIC), "regression", assumed
-    if values is None:
-        raise GratisError(f"the target {name!r} has more than {limit} classes; declare them with --classes")
-    return (
-        Column(name=name, kind=Kind.CATEGORICAL, levels=values),
-        "classification",
-        ("the set of classes that occur is public",),
-    )

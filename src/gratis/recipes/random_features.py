@@ -58,7 +58,7 @@ _SCORE_SIZE = 2.0  # of scores that begin to decide: makes the coordinates of a 
 
 @dataclass(frozen=True, slots=True)
 class FeatureRelease:
-    """What was released: maps of columns, target and features, θ (p, k) and intercept (k,), and the engine."""
+    """What was released: maps of columns, target and features, θ (p, k) and intercept (k,), engine, class shares."""
 
     features: Standardiser
     target: Standardiser
@@ -66,6 +66,7 @@ class FeatureRelease:
     parameters: NDArray[np.float64]
     intercept: NDArray[np.float64]
     engine: str
+    prior: NDArray[np.float64] | None = None
 
 
 def feature_map_of(name: str, n_features: int, seed: int, facts: Facts) -> Any:
@@ -283,10 +284,10 @@ class FixedFeatures:
         classes = self.facts.classes
         if not self.chosen_from_releases:
             run = descend_features(stored, inputs, y, SoftmaxModel(classes), mu=settings.descent_mu, **how, **written)
-            parameters, intercept = run.parameters, np.zeros(classes)
+            parameters, intercept, prior = run.parameters, np.zeros(classes), None
         else:
-            run, parameters, intercept = _from_the_prior(stored, inputs, y, classes, self.descent, settings, how)
-        return FeatureRelease(features, target, feature_map, parameters, intercept, str(run.choice.engine))
+            run, parameters, intercept, prior = _from_the_prior(stored, inputs, y, classes, self.descent, settings, how)
+        return FeatureRelease(features, target, feature_map, parameters, intercept, str(run.choice.engine), prior)
 
 
 def _from_the_prior(
@@ -297,8 +298,8 @@ def _from_the_prior(
     descent: Descent,
     settings: FeatureSettings,
     how: dict[str, Any],
-) -> tuple[FeatureDescent, Array, Array]:
-    """Count the classes, follow the flow from the log of their shares, and calibrate; return θ and the intercept too.
+) -> tuple[FeatureDescent, Array, Array, Array]:
+    """Count the classes, follow the flow from the log of their shares, and calibrate; return θ, intercept, shares too.
 
     **Guarantee**: that of three releases in turn, each by the event of its μ in `settings`; clip norm, flow time and
     momentum of the second are functions of the first, scores of the third of the first two.
@@ -329,7 +330,7 @@ def _from_the_prior(
     # Back on a public grid, far finer than the noise: what products leave in the last bits tells nothing.
     weights = averaging_weights(settings.steps, average=descent.average is not False, momentum=momentum)
     std = flow.clip_norm * rate * run.event.noise_stds.values[0] * float(np.sqrt(np.square(weights).sum()))
-    return run, snap(slopes[:-1], std), snap(intercept, std)
+    return run, snap(slopes[:-1], std), snap(intercept, std), prior
 
 
 def _planned_rate(settings: FeatureSettings) -> float:

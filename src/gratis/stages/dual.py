@@ -102,6 +102,7 @@ def simulate_dual(
     rng: np.random.Generator,
     record: Sequence[int] | None = None,
     dtype: Any = np.float64,
+    projections: Array | None = None,
 ) -> DualRuns:
     """Run B settings × S seeds at once, one matrix product a step, and return expected test losses.
 
@@ -120,6 +121,8 @@ def simulate_dual(
     clip_norms : (B,)
         `numpy.inf` for no clipping.
     record : sequence of steps at which test losses are wanted; the last step by default.
+    projections : (m, r)
+        Φ_testΦᵀUΛ^{−1/2}, where it is known already.
 
     >>> from gratis.models.random_features import RandomFeatures, SquaredErrorModel
     >>> from gratis.stages.gram import accumulate_gram, decompose
@@ -147,7 +150,7 @@ def simulate_dual(
     K, cross = gram.train.astype(dtype, copy=False), gram.cross.astype(dtype, copy=False)
     norms = np.sqrt(np.diag(gram.train)).astype(dtype)[:, None, None]
     factor = spectrum.factor().astype(dtype, copy=False)
-    projected = (gram.cross @ spectrum.whitening()).astype(dtype)  # Aᵀ, (m, r)
+    projected = (gram.cross @ spectrum.whitening() if projections is None else projections).astype(dtype)  # Aᵀ, (m, r)
     left_over = np.maximum(gram.test_diagonal - np.square(projected).sum(axis=1), 0)
     noisy = bool(stds.any())
 

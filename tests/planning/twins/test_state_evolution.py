@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gratis.planning.twins import twin
+from gratis.planning.twins import twin_risks
 from gratis.planning.twins.problems import Member
 from gratis.planning.twins.state_evolution import evolved_risks
 from gratis.records.neighbouring import Neighbouring
@@ -18,11 +18,11 @@ def both(spectrum: np.ndarray, n: int, mu: float, grid: np.ndarray, members: tup
     weights = np.ones(spectrum.size)
     std = RELATION.sensitivity_factor * np.sqrt(STEPS) / (n * mu)
     evolved, null, energy = evolved_risks(spectrum, weights, n, std, STEPS, grid, members, tail=TAIL)
-    size = twin.TwinSize(spectrum, n, mu)
+    size = twin_risks.TwinSize(spectrum, n, mu)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(twin, "_RECORDS_A_DIRECTION", np.inf)
+        patch.setattr(twin_risks, "_RECORDS_A_DIRECTION", np.inf)
         rng = np.random.default_rng(0)
-        runs = [twin._regression_risks(size, weights, RELATION, STEPS, grid, members, rng) for _ in range(draws)]
+        runs = [twin_risks._regression_risks(size, weights, RELATION, STEPS, grid, members, rng) for _ in range(draws)]
     return (evolved, energy), [np.array([run[place] for run in runs]) for place in (0, 2)], null
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ WIDEST = 20_000
 _FEWEST_INPUTS = 10
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SignTwin:
     """One synthetic data set with its kernel: rows N(0, I_d), labels sign(uᵀx), 1000 test rows by default."""
 
@@ -66,13 +67,18 @@ class SignTwin:
         predictions = self.gram.cross @ self.spectrum.solve(self.y)
         return float(np.square(predictions - self.y_test).mean())
 
+    @cached_property
+    def projections(self) -> Array:
+        """Test features in the basis of the training ones, (m, r): as long to compute as a simulation, used by all."""
+        return np.asarray(self.gram.cross @ self.spectrum.whitening())
+
     def modes(self) -> dict[str, Any]:
         """Return what the closed form without clipping needs (`planning.bounds.early_stopping`)."""
         return {
             "n_records": len(self.y),
             "eigenvalues": self.spectrum.values,
             "modes": self.spectrum.vectors.T @ self.y,
-            "projections": self.gram.cross @ self.spectrum.whitening(),
+            "projections": self.projections,
             "test_diagonal": self.gram.test_diagonal,
             "test_targets": self.y_test,
         }
@@ -102,6 +108,7 @@ class SignTwin:
             n_seeds=n_seeds,
             rng=rng,
             dtype=dtype,
+            projections=self.projections,
         )
         return np.asarray(runs.test_losses[-1])
 

@@ -28,6 +28,7 @@ Array = NDArray[np.float64]
 _LEVELS = np.geomspace(1e-6, 1e3, 73)  # of S, between which the factors are interpolated
 
 
+@lru_cache(maxsize=8)
 def _normals(count: int) -> tuple[Array, Array]:
     nodes, weights = np.polynomial.hermite_e.hermegauss(count)
     return nodes, weights / weights.sum()

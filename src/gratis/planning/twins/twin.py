@@ -11,28 +11,17 @@ ones as well.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gratis.mechanisms.rows import Rows
-from gratis.models.linear import LinearModel
-from gratis.models.logistic import SoftmaxModel
-from gratis.planning.twins.problems import (
-    Member,
-    draw_coefficients,
-    draw_label_noise,
-    draw_rows,
-    thinned,
-)
-from gratis.planning.twins.state_evolution import evolved_risks
+from gratis.planning.twins.problems import Member
+from gratis.planning.twins.twin_choice import TwinChoice, evidence_of, least_regret, least_risk
+from gratis.planning.twins.twin_risks import TwinSize, twin_risks
 from gratis.records.checks import check_count, check_positive
-from gratis.records.errors import GratisError
 from gratis.records.neighbouring import Neighbouring
-from gratis.stages.full_batch import descend_many
 
 __all__ = [
     "CLASSIFICATION_MEMBERS",
@@ -54,15 +43,7 @@ _NOTHING = Member(0.0, 1.0)  # how far noise alone would take the settings: a fi
 CLASSIFICATION_MEMBERS = tuple(Member(s, 0.0, 0.5) for s in (1.0, 4.0, 16.0))
 _CLIPS = (0.15, 0.3, 0.6, 1.2, 2.4, 4.8)
 _TRAVELS = tuple(2.0**k for k in range(-2, 7))
-_ROW_TAIL = 0.4
-# Loss in units of the variance at a clip of one typical length, where tails are heavier than those of the members; a
-# clip twice as wide halves it. On validation parts of 19 tables at ε = 1 (replace-one) such settings lose .017 of R² to
-# the best of the grid, those of least regret .018; squares in its place and other sizes .018 to .021.
-_CLIPPING = 0.012
 _ROWS_AT_LEAST, _MOST_DRAWS = 4000, 4
-# From here on the recursion and the mean of simulated twins agree within the spread of the latter
-# (tests/planning/twins/test_state_evolution.py).
-_RECORDS_A_DIRECTION = 10
 # Plain descent: eigenvalues k^−a, from columns without relation to a table that few directions explain; the signal lies
 # where the variance is. Travels in units of nμ/(κD), where the noise of a prediction is as large as the target.
 _DECAYS = (0.0, 1.0, 2.0)
@@ -71,68 +52,6 @@ _PLAIN_CLASS_MEMBERS = tuple(Member(s, 0.0) for s in (1.0, 4.0, 16.0))
 _PLAIN_CLIPS = (0.3, 0.6, 1.2)
 _PLAIN_TRAVELS = tuple(2.0**k for k in range(-5, 2))
 _PLAIN_COLUMNS, _PLAIN_ROWS = 500, 1000
-
-
-@dataclass(frozen=True, slots=True)
-class TwinSize:
-    """A twin of d′ = d/shrunk columns and n′ rows at μ′ with n′μ′ = nμ/shrunk.
-
-    Privacy noise adds ≍ κ²d²/(nμ)² to the risk, so d/(nμ) is kept; so is d/n where n/shrunk rows are affordable.
-    """
-
-    spectrum: NDArray[np.float64]
-    n_records: int
-    mu: float
-
-    @classmethod
-    def of(
-        cls, spectrum: NDArray[np.float64], n_records: int, *, mu: float, columns: int = 100, rows: int = 2000
-    ) -> TwinSize:
-        """Shrink a problem to at most `columns` columns and `rows` rows."""
-        n = check_count("n_records", n_records)
-        kept = thinned(spectrum, columns)
-        if kept.size == 0 or not np.isfinite(kept).all() or (kept < 0).any():
-            raise GratisError("a spectrum needs at least one eigenvalue, all finite and non-negative")
-        shrunk = spectrum.size / kept.size
-        n_twin = max(1, min(round(n / shrunk), rows))
-        return cls(kept, n_twin, check_positive("mu", mu) * n / (n_twin * shrunk))
-
-    @property
-    def needs_no_rows(self) -> bool:
-        """Whether records are so many times the directions that the error's own recursion may replace them."""
-        return self.n_records >= _RECORDS_A_DIRECTION * self.spectrum.size
-
-
-@dataclass(frozen=True, slots=True)
-class TwinChoice:
-    """Settings chosen on a twin, and what they achieved there.
-
-    `clip` is c with C = c√d_eff; `travel` is τ with η = τ/(cT); `risks` holds the risk of these settings for each
-    member: excess risk E(xᵀθ − xᵀθ*)² in units of the target variance (with an allowance for clipping, smoothed over
-    neighbouring travels), or excess cross-entropy for classes.
-    `null_risks` is what predicting the mean costs. `regret` is the worst loss to the best settings of a member.
-    `evidence` pairs the variance that predictions have after these settings, where there is nothing to learn and with
-    growing signals, with the share of them that it would be best to keep: a fit's own variance then says how much of it
-    to believe (empty if it was not asked for).
-    """
-
-    clip: float
-    travel: float
-    steps: int
-    risks: tuple[float, ...]
-    null_risks: tuple[float, ...]
-    regret: float
-    members: tuple[Member, ...]
-    evidence: tuple[tuple[float, float], ...] = ()
-
-    def clip_norm(self, effective_dimension: float) -> float:
-        """C = c√d_eff."""
-        return self.clip * math.sqrt(effective_dimension)
-
-    @property
-    def learning_rate(self) -> float:
-        """η = τ/(cT)."""
-        return self.travel / (self.clip * self.steps)
 
 
 def twin_settings(
@@ -187,14 +106,14 @@ def twin_settings(
     draws = 1 if classes or size.needs_no_rows else int(np.clip(_ROWS_AT_LEAST // size.n_records, 1, _MOST_DRAWS))
     weights = _alignment_weights(size.spectrum)
     asked = members if classes else (*members, _NOTHING)
-    judged = [_risks(size, weights, neighbouring, steps, grid, asked, n_classes, rng) for _ in range(draws)]
+    judged = [twin_risks(size, weights, neighbouring, steps, grid, asked, n_classes, rng) for _ in range(draws)]
     risk, null, energy = (np.mean(parts, axis=0) for parts in zip(*judged, strict=True))
     count = len(members)
     if classes:
-        return _least_regret(risk, null, clips, travels, steps, members)
-    chosen = _least_risk(risk[:, :count], null[:count], clips, travels, steps, members)
+        return least_regret(risk, null, clips, travels, steps, members)
+    chosen = least_risk(risk[:, :count], null[:count], clips, travels, steps, members)
     setting = list(clips).index(chosen.clip) * len(travels) + list(travels).index(chosen.travel)
-    return replace(chosen, evidence=_evidence(risk[setting], null, energy[setting]))
+    return replace(chosen, evidence=evidence_of(risk[setting], null, energy[setting]))
 
 
 def plain_settings(
@@ -231,200 +150,11 @@ def plain_settings(
     for decay in _DECAYS:
         shape = np.arange(1.0, min(columns, _PLAIN_COLUMNS) + 1) ** -decay
         size = TwinSize(shape * (columns / shape.sum()), n_twin, mu * n / n_twin)
-        judged.append(_risks(size, np.ones(shape.size), neighbouring, steps, grid, members, n_classes, rng))
+        judged.append(twin_risks(size, np.ones(shape.size), neighbouring, steps, grid, members, n_classes, rng))
     risk, null, _ = (np.concatenate(parts, axis=-1) for parts in zip(*judged, strict=True))
-    return _least_regret(risk, null, _PLAIN_CLIPS, travels, steps, members * len(_DECAYS))
-
-
-def _evidence(
-    risk: NDArray[np.float64], signal: NDArray[np.float64], energy: NDArray[np.float64]
-) -> tuple[tuple[float, float], ...]:
-    """Pair energies of fits with the best factors on them, one pair for each strength of the signal.
-
-    The risk of αθ is E(xᵀ(αθ − θ*))² = α²·energy − 2α·overlap + signal, so α = overlap/energy is best.
-    """
-    overlap = (energy + signal - risk) / 2
-    pairs = []
-    for strength in np.unique(signal):
-        like = signal == strength
-        among = float(energy[like].mean())
-        pairs.append((among, min(max(float(overlap[like].mean()) / max(among, 1e-300), 0.0), 1.0)))
-    return tuple(pairs)
-
-
-def _smoothed(risk: NDArray[np.float64], null: NDArray[np.float64], clips: int, travels: int) -> NDArray[np.float64]:
-    """Return risks (clips, travels, members), averaged over neighbouring travels.
-
-    What is best on the edge of a cliff is not taken. No risk counts for more than four times that of knowing nothing.
-    """
-    shaped = np.minimum(risk, 4 * max(null.max(), 1e-3)).reshape(clips, travels, len(null))
-    padded = np.pad(shaped, ((0, 0), (1, 1), (0, 0)), mode="edge")
-    return np.asarray((padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]) / 4)
-
-
-def _least_risk(
-    risk: NDArray[np.float64],
-    null: NDArray[np.float64],
-    clips: Sequence[float],
-    travels: Sequence[float],
-    steps: int,
-    members: tuple[Member, ...],
-) -> TwinChoice:
-    """Choose the settings (clips × travels) with the least mean risk of the members and an allowance for clipping.
-
-    The grid is the same at all budgets and every risk on it falls with ε, so the least of their means does, too: what
-    is predicted never rises with ε. Settings of least regret jumped, and the prediction with them.
-    """
-    smooth = _smoothed(risk, null, len(clips), len(travels))
-    allowed = smooth + max(null.max(), 1e-12) * _CLIPPING / np.array(clips)[:, None, None]
-    row, column = divmod(int(allowed.mean(axis=2).argmin()), len(travels))
-    return TwinChoice(
-        clip=float(clips[row]),
-        travel=float(travels[column]),
-        steps=steps,
-        risks=tuple(float(r) for r in allowed[row, column]),
-        null_risks=tuple(float(r) for r in null),
-        regret=float(((smooth[row, column] - smooth.min(axis=(0, 1))) / max(null.max(), 1e-12)).max()),
-        members=members,
-    )
-
-
-def _least_regret(
-    risk: NDArray[np.float64],
-    null: NDArray[np.float64],
-    clips: Sequence[float],
-    travels: Sequence[float],
-    steps: int,
-    members: tuple[Member, ...],
-) -> TwinChoice:
-    """Choose among settings (clips × travels) by their risks for each member."""
-    smooth = _smoothed(risk, null, len(clips), len(travels))
-    regret = ((smooth - smooth.min(axis=(0, 1))) / max(null.max(), 1e-12)).max(axis=2)
-    near = regret <= regret.min() + 0.01
-    row = int(np.flatnonzero(near.any(axis=1)).max())
-    column = int(np.where(near[row], regret[row], np.inf).argmin())
-    chosen = np.minimum(risk, 4 * max(null.max(), 1e-3))[row * len(travels) + column]
-    return TwinChoice(
-        clip=float(clips[row]),
-        travel=float(travels[column]),
-        steps=steps,
-        risks=tuple(float(r) for r in chosen),
-        null_risks=tuple(float(r) for r in null),
-        regret=float(regret[row, column]),
-        members=members,
-    )
+    return least_regret(risk, null, _PLAIN_CLIPS, travels, steps, members * len(_DECAYS))
 
 
 def _alignment_weights(spectrum: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return eigenvalues before preconditioning up to a factor: m = w/(w+λ) gives w + λ = λ/(1 − m)."""
     return np.asarray(1 / np.maximum(1 - spectrum, 1e-6))
-
-
-def _descents(
-    X: NDArray[np.float32],
-    targets: NDArray[np.float32],
-    mean: object,
-    size: TwinSize,
-    neighbouring: Neighbouring,
-    steps: int,
-    grid: NDArray[np.float64],
-    copies: int,
-    rng: np.random.Generator,
-) -> NDArray[np.float32]:
-    clips = np.repeat(grid[:, 0], copies)
-    travels = np.repeat(grid[:, 1], copies)
-    effective = max(1.0, float(size.spectrum.sum()))
-    noise_std = np.float32(neighbouring.sensitivity_factor * math.sqrt(steps) / (size.n_records * size.mu))
-
-    def shared(gradient: NDArray[np.float32]) -> NDArray[np.float32]:
-        # All settings of a member meet the same noise, so that chance favours none of them.
-        drawn = rng.standard_normal((len(gradient), 1, copies, gradient.shape[2]), dtype=np.float32)
-        apart = gradient.reshape(len(gradient), -1, copies, gradient.shape[2])
-        return (apart + noise_std * drawn).reshape(gradient.shape)
-
-    averaged, _ = descend_many(
-        Rows.one_chunk(X, targets),
-        mean,  # type: ignore[arg-type]
-        steps=steps,
-        outputs=targets.shape[2],
-        clip_norms=(clips * math.sqrt(effective)).astype(np.float32),
-        learning_rates=(travels / (clips * steps)).astype(np.float32)[None],
-        add_noise=shared,
-    )
-    return averaged
-
-
-def _risks(
-    size: TwinSize,
-    weights: NDArray[np.float64],
-    neighbouring: Neighbouring,
-    steps: int,
-    grid: NDArray[np.float64],
-    members: tuple[Member, ...],
-    n_classes: int | None,
-    rng: np.random.Generator,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return risks for (settings, members), those of θ = 0, and variances of predictions, of one draw of the twin."""
-    if n_classes is None:
-        return _regression_risks(size, weights, neighbouring, steps, grid, members, rng)
-    return _classification_risks(size, weights, neighbouring, steps, grid, members, n_classes, rng)
-
-
-def _regression_risks(
-    size: TwinSize,
-    weights: NDArray[np.float64],
-    neighbouring: Neighbouring,
-    steps: int,
-    grid: NDArray[np.float64],
-    members: tuple[Member, ...],
-    rng: np.random.Generator,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return E(xᵀθ − xᵀθ*)² for (settings, members), the same for θ = 0, and E(xᵀθ)²."""
-    spectrum, count = size.spectrum, len(members)
-    if size.needs_no_rows:
-        noise_std = neighbouring.sensitivity_factor * math.sqrt(steps) / (size.n_records * size.mu)
-        return evolved_risks(spectrum, weights, size.n_records, noise_std, steps, grid, members, tail=_ROW_TAIL)
-    X = draw_rows(spectrum, size.n_records, tail=_ROW_TAIL, rng=rng)
-    truth = np.stack([draw_coefficients(spectrum, weights, m, rng=rng) for m in members], axis=1)
-    noise = np.stack([draw_label_noise(m, size.n_records, rng=rng) for m in members], axis=1)
-    targets = np.tile((X @ truth + noise).astype(np.float32), (1, len(grid)))[:, :, None]
-    found = _descents(X.astype(np.float32), targets, LinearModel().mean, size, neighbouring, steps, grid, count, rng)
-    reached = found[:, :, 0].astype(np.float64).reshape(spectrum.size, len(grid), count)
-    null = np.array([m.signal_variance for m in members])
-    risk, energy = (np.einsum("j,jsm->sm", spectrum, np.square(v)) for v in (reached - truth[:, None, :], reached))
-    return risk, null, energy
-
-
-def _classification_risks(
-    size: TwinSize,
-    weights: NDArray[np.float64],
-    neighbouring: Neighbouring,
-    steps: int,
-    grid: NDArray[np.float64],
-    members: tuple[Member, ...],
-    n_classes: int,
-    rng: np.random.Generator,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return the excess cross-entropy on fresh rows for (settings, members), for θ = 0, and no energies (zeros).
-
-    At most three classes are simulated: more only add directions of the same kind, at k times the cost.
-    """
-    spectrum, count, k = size.spectrum, len(members), min(n_classes, 4)
-    model = SoftmaxModel(k)
-    draws = [[draw_coefficients(spectrum, weights, m, rng=rng) for _ in range(k)] for m in members]
-    truth = np.transpose(np.array(draws), (2, 0, 1))
-
-    def labelled(n: int) -> tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.float32]]:
-        X = draw_rows(spectrum, n, tail=_ROW_TAIL, rng=rng)
-        scores = (X @ truth.reshape(spectrum.size, -1)).reshape(n, count, k)
-        labels = (scores + rng.gumbel(size=scores.shape)).argmax(axis=2)
-        return X.astype(np.float32), scores, (labels[:, :, None] == np.arange(k)).astype(np.float32)
-
-    X, _, onehot = labelled(size.n_records)
-    found = _descents(X, np.tile(onehot, (1, len(grid), 1)), model.mean, size, neighbouring, steps, grid, count, rng)
-    fresh, scores, answers = labelled(1000)
-    reached = (fresh @ found.reshape(spectrum.size, -1)).reshape(1000, len(grid), count, k)
-    best = model.loss(scores, answers).mean(axis=0)
-    # One setting at a time: the array of all scores is the largest of the twin.
-    risk = np.stack([model.loss(reached[:, s], answers).mean(axis=0) for s in range(len(grid))])
-    return np.maximum(risk - best, 0.0), np.maximum(math.log(k) - best, 1e-3), np.zeros_like(risk)

@@ -1,0 +1,84 @@
+"""From reservation to certificate: what surrounds every private step."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+from gratis.accounting import issue_certificate
+from gratis.estimators.released_arrays import arrays_digest, released_arrays
+from gratis.ledger import Ledger
+from gratis.mechanisms.noise import NoiseSource
+from gratis.records.budget import Budget
+from gratis.records.certificates import Certificate, Selection
+from gratis.records.errors import GratisError
+from gratis.records.events import Event
+from gratis.records.plans import Plan
+
+__all__ = ["Release"]
+
+
+class Release(AbstractContextManager["Release"]):
+    """From reservation to certificate: spent on entry, even if the process dies inside; certified on success.
+
+    >>> from gratis.records.events import GaussianRelease
+    >>> event = GaussianRelease(sensitivity=1.0, noise_std=10.0, neighbouring="replace-one")
+    >>> with Release(event, Budget(mu=0.5), NoiseSource.secure()) as release:
+    ...     noisy = release.noise.release([0.0], event.noise_std)
+    >>> release.certificate.guarantee["within_budget"]
+    True
+    """
+
+    def __init__(
+        self,
+        event: Event,
+        budget: Budget,
+        noise: NoiseSource,
+        *,
+        ledger: Ledger | None = None,
+        dataset: str | None = None,
+        purpose: str = "training",
+        plan: Plan | None = None,
+        selection: Selection = Selection.NONE,
+        assumptions: tuple[str, ...] = (),
+    ) -> None:
+        self.event, self.budget, self.noise = event, budget, noise
+        self._ledger, self._dataset, self._purpose = ledger, dataset, purpose
+        self._plan, self._selection, self._assumptions = plan, selection, assumptions
+        self._reservation: Any = None
+        self._certificate: Certificate | None = None
+
+    @property
+    def certificate(self) -> Certificate:
+        """The certificate, once the block has ended well."""
+        if self._certificate is None:
+            raise GratisError("there is no certificate before the training has ended")
+        return self._certificate
+
+    def certify(self, estimator: Any) -> None:
+        """Give a fitted estimator its certificate, bound to the arrays that it now holds."""
+        estimator.certificate_ = replace(self.certificate, released=arrays_digest(released_arrays(estimator)))
+
+    def __enter__(self) -> Release:
+        if self._ledger is not None and self._dataset is not None:
+            self._reservation = self._ledger.reserve(self._dataset, self.event, purpose=self._purpose)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            return  # what was reserved stays spent
+        if self._ledger is not None and self._reservation is not None:
+            self._reservation = self._ledger.commit(self._reservation.id, self.event)
+        self._certificate = issue_certificate(
+            event=self.event,
+            budget=self.budget,
+            selection=self._selection,
+            randomness=self.noise.describe(),
+            assumptions=self._assumptions,
+            plan=None if self._plan is None else self._plan.to_json(),
+            ledger_entry=None if self._reservation is None else self._reservation.to_json(),
+        )

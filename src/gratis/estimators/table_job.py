@@ -1,0 +1,289 @@
+"""A planned fit of a table, and its run: reserve, train, save, commit, score.
+
+Nothing private is used before `TableJob.run` except what the certificate names: the number of rows, that the cells are
+readable, and (where no list was declared) which classes occur.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from gratis.accounting import issue_certificate, remaining_budget
+from gratis.estimators.evaluation import DISJOINT, HeldOutScore, evaluate_privately, evaluation_event
+from gratis.estimators.fit_plan import FitPlan, plan
+from gratis.estimators.model_choice import ModelChoice, choose_model
+from gratis.estimators.private_levels import FoundLevels, LevelSearch
+from gratis.estimators.release import Release
+from gratis.estimators.settlement import LateLedger, uninterrupted
+from gratis.estimators.table_reading import TableReading
+from gratis.mechanisms.noise import NoiseSource
+from gratis.records.budget import Budget
+from gratis.records.certificates import Selection
+from gratis.records.errors import BudgetExceededError, GratisError
+from gratis.records.events import Composition
+from gratis.rows.cluster import ClusterTable
+from gratis.rows.columns import Column
+from gratis.rows.encoding import EncodedRows, TableSchema
+from gratis.rows.readings import ColumnReading
+from gratis.rows.tables import Table
+
+__all__ = ["TableFit", "TableJob"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableFit:
+    """What `TableJob.run` made."""
+
+    estimator: Any
+    score: HeldOutScore | None
+    context: dict[str, Any] = field(repr=False)
+    job: TableJob = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableJob:
+    """A fit that is planned to the end and has spent nothing."""
+
+    table: Table
+    schema: TableSchema
+    target: Column
+    task: str
+    budget: Budget
+    n_rows: int
+    held_out: float
+    streamed: bool
+    model: str
+    choice: ModelChoice | None
+    assumptions: tuple[str, ...]
+    options: dict[str, Any]
+    plan: FitPlan
+    reading: TableReading = field(default_factory=TableReading)
+    search: LevelSearch | None = None
+    found: FoundLevels | None = None
+    missing_target: str = "refuse"
+    task_words: str | None = None
+
+    @property
+    def training(self) -> EncodedRows:
+        """The rows that the model is trained on."""
+        return self._rows("training" if self.held_out else "all")
+
+    def _rows(self, part: str) -> EncodedRows:
+        return EncodedRows(self.table, self.schema, self.target, self.n_rows, held_out=self.held_out, part=part)
+
+    @property
+    def readings(self) -> tuple[ColumnReading, ...]:
+        """What every column became, the target too."""
+        found = self.schema.readings(self.table, self.target)
+        if self.search is None or self.found is not None:
+            return found
+        words = "text: its common levels are found within the budget"
+        return tuple(
+            replace(one, read_as=words, becomes=(), warning=None) if one.name in self.search.columns else one
+            for one in found
+        )
+
+    @property
+    def n_classes(self) -> int | None:
+        """Number of classes, or None."""
+        return None if self.target.levels is None else len(self.target.levels)
+
+    def words(self) -> list[str]:
+        """The plan in sentences."""
+        columns, kind = len(self.schema.names), self.task
+        sentences = [
+            f"{self.training.n_rows} rows, {columns} columns after encoding; {kind} of {self.target.name!r}"
+            + (f" with {self.n_classes} classes." if self.n_classes else "."),
+            *([self.task_words] if self.task_words else []),
+            f"Budget {self.budget.describe()}.",
+            *([self.search.words(self.training.n_rows)] if self.search and self.found is None else []),
+            f"Model: {self.model}" + (f": {self.choice.reason}" if self.choice else "."),
+            *self.plan.words(),
+        ]
+        if self.streamed:
+            sentences.append(
+                "The file is larger than memory: it is read once for each release, in constant memory."
+                if self.options.get("algorithm") != "one-pass"
+                else "The file is larger than memory: one pass in constant memory, and few readings for the scales."
+            )
+        if self.held_out:
+            rows = self.n_rows - self.training.n_rows
+            sentences.append(f"{rows} rows are held out, and the score on them is released under a budget of its own.")
+        return sentences
+
+    def check(self, cluster: Any = None) -> None:
+        """Read every row once and refuse what cannot be trained on. That answer is not private; nothing is spent."""
+        if cluster is not None and self.options.get("algorithm") == "one-pass":
+            raise GratisError("one pass takes the rows in their order, on one machine: leave --cluster out")
+        if cluster is not None and self.model in ("random-features", "mlp"):
+            raise GratisError(f"{self.model} needs all rows in one memory: leave --cluster out")
+        for rows in (self.training, *((self._rows("held-out"),) if self.held_out else ())):
+            part = rows if cluster is None else ClusterTable(cluster, rows)
+            part.validate(missing_targets=self.missing_target == "leave-out")
+
+    def run(
+        self,
+        *,
+        ledger: str | os.PathLike[str] | LateLedger | None = None,
+        dataset: str | None = None,
+        begin: Callable[[], None] | None = None,
+        save: Callable[[TableFit], None] | None = None,
+        keep: Callable[[FoundLevels], None] | None = None,
+        cluster: Any = None,
+    ) -> TableFit:
+        """Reserve, train, save, commit; then score. From the reservation on, what was reserved is spent.
+
+        `begin` is called when the rows are read and nothing is spent yet. `save` gets what was released, first without
+        and then with the score, each time before the ledger hears of it; so does `keep` with levels that were searched.
+        `cluster` is a Dask client whose workers read the table: only sums come back.
+        """
+        books = ledger if ledger is None or isinstance(ledger, LateLedger) else LateLedger.open(ledger)
+        assert books is None or isinstance(books, LateLedger)
+        if self.search is not None and self.found is None:
+            whole = self._with_levels(books, dataset, begin, keep)
+            return whole.run(ledger=books, dataset=dataset, save=save, cluster=cluster)
+        estimator = self._estimator(books, dataset)
+        rows: tuple[Any, ...] = (self.training,)
+        if cluster is not None:
+            rows = (ClusterTable(cluster, self.training),)
+        elif not self.streamed:
+            rows = self.training.arrays()
+        if self.table.changed():
+            raise GratisError(f"{self.table.path.name!r} changed after it was opened: nothing was spent, start again")
+        if begin is not None:
+            begin()
+        estimator.fit(*rows, plan=self.plan)
+        with uninterrupted():
+            if hasattr(estimator, "inference_"):
+                estimator.inference_ = estimator.inference_.renamed(self.schema.names)
+            # Classes are given as positions: what that assumed about the file is known only here.
+            stated = estimator.certificate_.assumptions + self.assumptions
+            estimator.certificate_ = replace(estimator.certificate_, assumptions=stated)
+            self._include_levels(estimator)
+            done = _settled(TableFit(estimator, None, self._context(estimator), self), books, save)
+        if self.held_out:
+            score, why = self._score(estimator, books, dataset)
+            with uninterrupted():
+                done = _settled(TableFit(estimator, score, self._context(estimator, score, why), self), books, save)
+        return done
+
+    def _with_levels(
+        self, books: LateLedger | None, dataset: str | None, begin: Callable[[], None] | None,
+        keep: Callable[[FoundLevels], None] | None,
+    ) -> TableJob:  # fmt: skip
+        """Find the levels, keep them, tell the ledger; return the fit that is planned for them with what is left."""
+        assert self.search is not None
+        if self.table.changed():
+            raise GratisError(f"{self.table.path.name!r} changed after it was opened: nothing was spent, start again")
+        if begin is not None:
+            begin()
+        release = Release(
+            self.search.event, self.budget, NoiseSource.secure(), ledger=books, dataset=dataset, purpose="levels",
+            assumptions=self.assumptions,
+        )  # fmt: skip
+        found = self.search.run(self.training, release)
+        with uninterrupted():
+            if keep is not None:
+                keep(found)
+            entry = None if books is None else books.settle()
+        if entry is not None:
+            found = replace(found, certificate=replace(found.certificate, ledger_entry=entry))
+        schema = self.reading.schema_of(self.table, self.target.name, found.levels)
+        if not schema.names:
+            raise GratisError("no level was common enough, and there is no other column to learn from")
+        facts = replace(self.plan.facts, columns=len(schema.names))
+        rest = remaining_budget(self.budget, self.search.event)
+        choice = self.choice and choose_model(facts, rest)
+        model = choice.model if choice else self.model
+        return replace(
+            self, schema=schema, found=found, choice=choice, model=model,
+            plan=plan(model, **asdict(facts), budget=rest, **self.options),
+        )  # fmt: skip
+
+    def _include_levels(self, estimator: Any) -> None:
+        """Let the certificate of a model state the release of its levels too, within the whole budget."""
+        if self.found is None:
+            return
+        own, before = estimator.certificate_, self.found.certificate
+        estimator.epsilon, estimator.delta = self.budget.epsilon, self.budget.delta
+        whole = issue_certificate(
+            event=Composition((before.event, own.event)), budget=self.budget, selection=Selection.INCLUDED,
+            randomness=own.randomness, assumptions=before.assumptions + own.assumptions, plan=own.plan,
+        )  # fmt: skip
+        estimator.certificate_ = replace(whole, released=own.released)
+
+    def _estimator(self, ledger: LateLedger | None, dataset: str | None) -> Any:
+        choices: dict[str, Any] = {}
+        if self.n_classes is not None:
+            choices["classes"] = list(range(self.n_classes))
+        return self.plan.estimator(on_invalid="impute", ledger=ledger, dataset=dataset, **choices)
+
+    def _score(
+        self, estimator: Any, ledger: LateLedger | None, dataset: str | None
+    ) -> tuple[HeldOutScore | None, str | None]:
+        """Release the score on held-out rows, or say why there is none. The model stands in any case."""
+        if self.table.changed():
+            return None, "the file changed while the model was trained"
+        try:
+            X, y = self._rows("held-out").arrays()
+        except GratisError as error:
+            return None, str(error)
+        event = evaluation_event(len(y), self.budget, classes=self.n_classes)
+        release = Release(
+            event, self.budget, NoiseSource.secure(), ledger=ledger, dataset=dataset, purpose="evaluation",
+            assumptions=(DISJOINT, *self.assumptions),
+        )  # fmt: skip
+        try:
+            with release:
+                estimates = evaluate_privately(estimator, X, y, release)
+        except BudgetExceededError:
+            return None, "the ledger had no room left for a release on the held-out rows"
+        return HeldOutScore(estimates, release.certificate), None
+
+    def _context(self, estimator: Any, score: HeldOutScore | None = None, why: str | None = None) -> dict[str, Any]:
+        plan, expected = estimator.plan_, getattr(estimator, "expected_score_", None)
+        return {
+            "table": {
+                "schema": self.schema.to_json(),
+                "target": {"name": self.target.name, **self.target.to_json()},
+                "task": self.task,
+            },
+            "file": self.table.path.name,
+            "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            "model": self.model,
+            "rows": self.training.n_rows,
+            "columns": len(self.schema.names),
+            "words": self.words(),
+            "levels": None if self.found is None else self.found.to_json(),
+            "readings": [reading.to_json() for reading in self.readings],
+            "reasons": list(plan.reasons),
+            "assumptions": list(self.assumptions),
+            "expected_score": expected.to_json() if expected is not None else None,
+            "held_out": self.held_out,
+            "held_out_score": None if score is None else score.estimate.to_json(),
+            "held_out_scores": None if score is None else [one.to_json() for one in score.estimates],
+            "held_out_certificate": None if score is None else score.certificate.to_json(),
+            "no_score": why,
+            "changed": self.streamed and self.table.changed(),
+        }
+
+
+def _settled(done: TableFit, ledger: LateLedger | None, save: Callable[[TableFit], None] | None) -> TableFit:
+    """Save what was released, then tell the ledger; return it with a certificate that says so."""
+    if save is not None:
+        save(done)
+    entry = None if ledger is None else ledger.settle()
+    if entry is None:
+        return done
+    if done.score is None and done.job.found is not None:
+        first = done.job.found.certificate.ledger_entry
+        entry = {"name": entry["name"], "id": entry["id"], "entries": [first, entry]}
+    if done.score is not None:
+        certificate = replace(done.score.certificate, ledger_entry=entry)
+        return replace(done, score=replace(done.score, certificate=certificate))
+    done.estimator.certificate_ = replace(done.estimator.certificate_, ledger_entry=entry)
+    return done
