@@ -134,9 +134,10 @@ class GradientHistory:
     ) -> Array:
         """Return how far noise moves the posterior mean, at given variances of the coefficients.
 
-        ΣAΣ + `beside`·(Σ − ΣAΣ), feature by feature, with the posterior's covariance Σ = (A + 1/variances)⁻¹ and A = H(V + S)⁻¹H: `slope`
-        H is the derivative of gradients where the fit ended, `spread` S their variance by sampling. ΣAΣ is what the
-        noise of the gradients does to the mean; noisy second moments, histograms and learnt variances do more.
+        ΣAΣ + `beside`·(Σ − ΣAΣ), feature by feature, with the posterior's covariance Σ = (A + 1/variances)⁻¹ and
+        A = H(V + S)⁻¹H: `slope` H is the derivative of gradients where the fit ended, `spread` S their variance by
+        sampling. ΣAΣ is what the noise of the gradients does to the mean; noisy second moments, histograms and learnt
+        variances do more.
         """
         noise, _ = self._noise(output, curvature)
         half = solve_triangular(_cholesky(noise + spread), slope, lower=True)
