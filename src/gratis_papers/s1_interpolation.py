@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gratis.records.progress import tracked
 from gratis_papers.registry import Claim, PaperResult
 from gratis_papers.tangent_kernel import FullyConnected, linear_regime_losses, tangent_kernel
 
@@ -26,7 +27,7 @@ def eigenvalues_by_width(
 ) -> list[dict[str, Any]]:
     """Return λ_min(ΦΦᵀ), relative to the mean of the diagonal, for networks of `depth` layers with p ≈ ratio·n."""
     rows = []
-    for ratio in ratios:
+    for ratio in tracked(ratios, "widths"):
         # All hidden layers have one width N: p = dN + (depth − 2)N² + N.
         square, linear, p = depth - 2, d + 1, ratio * n
         width = p / linear if square == 0 else (math.sqrt(linear**2 + 4 * square * p) - linear) / (2 * square)

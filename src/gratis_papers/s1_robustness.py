@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.records.errors import GratisError
+from gratis.records.progress import tracked
 from gratis_papers.registry import Claim, PaperResult
 from gratis_papers.tangent_kernel import (
     law_of_robustness,
@@ -57,11 +58,11 @@ def sensitivity_rows(
                      "sensitivity": float(values.mean()), "spread": float(values.std()),
                      "law": law_of_robustness(n, d, p)})  # fmt: skip
 
-    for p in features:
+    for p in tracked(features, "random features"):
         V = rng.standard_normal((p, d)) / math.sqrt(d)
         for activation in ("tanh", "softplus"):
             add("RF", activation, p, random_features_sensitivity(X, y, X_test, V, activation))
-    for k in neurons:
+    for k in tracked(neurons, "tangent features"):
         W = rng.standard_normal((k, d)) / math.sqrt(d)
         for activation in ("cosine", "softplus"):
             add("NTK", activation, 2 * k * d, tangent_features_sensitivity(X, y, X_test, W, activation))

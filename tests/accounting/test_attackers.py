@@ -10,6 +10,8 @@ from scipy.stats import norm
 
 from gratis.accounting.attackers import attacker_bounds
 from gratis.records.errors import GratisError
+from gratis.records.guarantees import GDPWithFailureGuarantee
+from gratis.records.neighbouring import Neighbouring
 
 
 @pytest.mark.parametrize("mu", [0.05, 0.268, 1.0, 3.0])
@@ -39,3 +41,23 @@ def test_no_guarantee_no_bound_and_no_privacy_no_protection() -> None:
         attacker_bounds({"kind": "none"})
     found = attacker_bounds({"mu": "inf"})
     assert (found.accuracy, found.detection) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(("mu", "failure"), [(0.24, 1e-7), (0.5, 0.02), (2.0, 0.3)])
+def test_with_a_failure_the_best_test_reaches_the_curve_and_none_beats_it(mu: float, failure: float) -> None:
+    """Numerically, on the pair itself: an outcome of each side's own with the failure's probability, else normals."""
+    edges = np.linspace(-9, 9 + mu, 20001)
+    cells_in = np.concatenate([[failure, 0.0], (1 - failure) * np.diff(norm.cdf(edges - mu))])
+    cells_out = np.concatenate([[0.0, failure], (1 - failure) * np.diff(norm.cdf(edges))])
+    with np.errstate(divide="ignore"):
+        order = np.argsort(-cells_in / np.maximum(cells_out, 1e-300))  # Neyman–Pearson
+    hits, alarms = np.cumsum(cells_in[order]), np.cumsum(cells_out[order])
+    guarantee = GDPWithFailureGuarantee(mu=mu, failure=failure, neighbouring=Neighbouring.REPLACE_ONE)
+    for share in (0.001, 0.01, 0.2, 0.6):
+        bound = attacker_bounds(guarantee, false_alarms=share)
+        best = float(np.interp(share, alarms, hits))
+        assert best <= bound.detection + 1e-9
+        assert best == pytest.approx(bound.detection, rel=2e-3)
+        assert ((hits + 1 - alarms) / 2).max() <= bound.accuracy
+        assert ((hits + 1 - alarms) / 2).max() == pytest.approx(bound.accuracy, abs=1e-4)
+    assert attacker_bounds(guarantee, false_alarms=1 - failure / 2).detection == 1.0

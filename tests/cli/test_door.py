@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,6 +15,7 @@ import pytest
 
 from gratis.accounting import verify_certificate
 from gratis.cli.program import run
+from gratis.estimators import load_model
 from gratis.ledger import Ledger
 from gratis.records.budget import Budget
 from gratis.records.certificates import Certificate
@@ -34,24 +37,23 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_fixes_that_are_printed_lead_to_a_model(
+def test_the_one_fix_that_is_printed_leads_to_a_model(
     homes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ledger = Ledger.create(tmp_path / "l", {"homes": Budget(epsilon=2.0, delta=1e-5)})
     output = ["--output", str(tmp_path / "out"), "--ledger", str(tmp_path / "l"), "--budget", "homes"]
     command = ["fit", str(homes), "--target", "price", *BUDGET, *output]
     assert run(command) == 2
-    advice = re.search(r"add (--private-levels .*?), which", capsys.readouterr().err)
-    assert advice
-    assert advice[1] == "--private-levels town --ignore seller_id"
-    command += shlex.split(advice[1])
-    assert run(command) == 2
+    said = capsys.readouterr().err
+    assert "add --private-levels town --ignore seller_id --missing-target leave-out, which" in said
+    assert "add --task classification" not in said  # linear: a number it is
+    printed = re.search(r"^  (gratis fit .*)$", said, re.MULTILINE)
+    assert printed
+    assert not ledger.status("homes").never_committed
+    assert run(shlex.split(printed[1])[1:]) == 0
     said = capsys.readouterr().err
     assert "index" in said
     assert "common levels are found within the budget" in said
-    assert "--missing-target leave-out" in said
-    assert not ledger.status("homes").never_committed
-    assert run([*command, "--missing-target", "leave-out"]) == 0
     certificate = Certificate.read(tmp_path / "out" / "certificate.json")
     assert verify_certificate(certificate) == []
     assert isinstance(certificate.event, Composition)
@@ -98,3 +100,77 @@ def test_encodings_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert run(command) == 2
     assert "--encoding windows-1252" in capsys.readouterr().err
     assert run([*command, "--encoding", "windows-1252"]) == 0
+
+
+def test_a_printed_command_keeps_what_was_given_and_names_everything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names with commas, spaces and quotes; two columns with dirty cells and missing targets, found in one reading."""
+    rng = np.random.default_rng(0)
+    n = 60_000
+    frame = pd.DataFrame({"a, b": rng.normal(size=n), "c d": rng.normal(size=n), "t's": "x" * 60, "u": "y", "y": 1.5})
+    frame["y"] = np.where(rng.random(n) < 0.1, np.nan, rng.normal(size=n))
+    dirty = frame.astype({"a, b": object, "c d": object})
+    dirty.loc[n - 1, ["a, b", "c d"]] = ["none", "n.d."]  # far behind the cells that types are guessed from
+    dirty.to_csv(tmp_path / "t.csv", index=False)
+    output = ["--ignore", "u", "--dry-run", "--output", str(tmp_path / "out")]
+    command = ["fit", str(tmp_path / "t.csv"), "--target", "y", "--epsilon", "1", "--delta", "1e-6", *output]
+
+    def printed() -> list[str]:
+        said = capsys.readouterr().err
+        assert "none" not in said.replace("cells are none", "")
+        assert "n.d." not in said
+        return shlex.split(said.strip().splitlines()[-1])[1:]
+
+    assert run(command) == 2
+    fixed = printed()
+    assert fixed[fixed.index("--ignore") + 1] == "u"
+    assert fixed[fixed.index("--private-levels") + 1] == "t's"
+    assert run(fixed) == 0  # a dry run reads no cell
+    capsys.readouterr()
+    fixed.remove("--dry-run")
+    del fixed[fixed.index("--missing-target") : fixed.index("--missing-target") + 2]
+    assert run(fixed) == 2
+    whole = printed()
+    assert whole[whole.index("--numeric") + 1] == '"a, b",c d'
+    assert whole[whole.index("--missing-target") + 1] == "leave-out"
+    assert run([*whole, "--model", "linear", "--no-audit", "--no-report"]) == 0
+
+
+def test_the_python_of_a_report_runs_as_printed_and_is_the_same_release(
+    homes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Public levels, so that nothing depends on the noise; the rows that are held out too."""
+    command = ["fit", str(homes), "--target", "price", "--levels", "town=Rome,Oslo", "--ignore", "seller_id"]
+    command += ["--missing-target", "leave-out", "--hold-out", "0.2", "--neighbouring", "zero-out", "--no-audit"]
+    command += ["--epsilon", "2", "--delta", "1e-5", "--separator", ";", "--decimal", ",", "--no-report"]
+    assert run([*command, "--output", str(tmp_path / "out")]) == 0
+    saved = load_model(tmp_path / "out" / "model.gratis")
+    program = str(saved.context["python"])
+    assert "DPTableRegressor(" in program
+    assert str(tmp_path) not in program
+    shutil.copy(homes, tmp_path / homes.name)
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+    exec(program, found)
+    again = load_model(tmp_path / "model.gratis")
+    assert again.estimator.certificate_.event == saved.estimator.certificate_.event
+    assert again.estimator.certificate_.assumptions == saved.estimator.certificate_.assumptions
+    assert again.context["table"] == saved.context["table"]
+    assert [one["quantity"] for one in found["model"].held_out_scores_][:2] == ["r_squared", "mean_absolute_error"]
+    assert found["model"].predict(homes.name).shape == (2000,)
+
+
+def test_the_python_of_a_classifier_runs_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    size = rng.normal(size=1500)
+    pd.DataFrame({"size": size, "kind": np.where(size > 0, "b", "a")}).to_csv(tmp_path / "t.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    command = ["fit", "t.csv", "--target", "kind", "--epsilon", "2", "--delta", "1e-5", "--no-audit", "--no-report"]
+    assert run(command) == 0
+    saved = load_model(tmp_path / "gratis-fit" / "model.gratis")
+    found: dict[str, Any] = {}
+    exec(str(saved.context["python"]), found)
+    assert found["model"].certificate_.event == saved.estimator.certificate_.event
+    assert found["model"].certificate_.assumptions == saved.estimator.certificate_.assumptions
+    assert set(found["model"].predict("t.csv")) == {"a", "b"}

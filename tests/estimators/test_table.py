@@ -169,3 +169,19 @@ def test_missing_values_are_refused_with_advice_that_does_not_leak() -> None:
     y[3] = np.inf
     with pytest.raises(ValueError, match=r'on_invalid="zero"'):
         DPLinearRegression(1.0, 1e-5).fit(FRAME[["area"]], y)
+
+
+def test_a_frame_is_refused_in_parameters_of_python() -> None:
+    """Everything at once, and as it is typed in Python; what it names, given, is taken."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"town": rng.choice(["a", "b"], 500), "user_id": np.arange(500), "y": rng.normal(size=500)})
+    frame.loc[3, "y"] = np.nan
+    with pytest.raises(GratisError) as refused:
+        DPTableRegressor(1.0, 1e-5).fit(frame, "y")
+    advice = "private_levels=['town'], ignore=['user_id'], missing_target='leave-out'"
+    assert advice in str(refused.value)
+    assert "--" not in str(refused.value)
+    taken = eval(f"dict({advice})")
+    assert DPTableRegressor(8.0, 1e-5, model="linear", **taken).fit(frame, "y").predict(frame).shape == (500,)
+    with pytest.raises(GratisError, match="missing_target='leave-out'"):
+        DPTableRegressor(1.0, 1e-5, ignore=["town"]).fit(frame, "y")

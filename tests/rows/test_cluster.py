@@ -19,7 +19,7 @@ SEEDED = {"epsilon": 1.0, "delta": 1e-5, "noise_seed": 3, "insecure_reproducible
 def client():
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None, protocol="inproc://"
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0", protocol="inproc://"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):

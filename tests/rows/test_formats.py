@@ -16,6 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from gratis.estimators import DPTableRegressor
+from gratis.estimators.table_fit import plan_table_fit
+from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
 from gratis.rows.columns import Column, Kind
 from gratis.rows.dates import date_parts
@@ -223,13 +226,13 @@ def test_wide_tables_are_told_in_few_lines() -> None:
 
 def test_columns_that_hold_neither_numbers_nor_text_are_named() -> None:
     table = FrameTable(pa.table({"a": [[1, 2]], "b": ["x"], "c": ["y"]}))
-    with pytest.raises(GratisError, match=r"'b', 'c' hold text.*'a' \(list.*--ignore a"):
+    with pytest.raises(GratisError, match=r"'b', 'c' hold text.*'a' \(list.*ignore=\['a'\]"):
         TableSchema.of(table)
 
 
 def test_identifiers_are_not_searched_for_levels() -> None:
     table = FrameTable(pa.table({"town": ["x"], "idNum": ["y"], "e-mail": ["z"]}))
-    with pytest.raises(GratisError, match="add --private-levels town --ignore 'idNum,e-mail'"):
+    with pytest.raises(GratisError, match=r"add private_levels=\['town'\], ignore=\['idNum', 'e-mail'\]"):
         TableSchema.of(table)
 
 
@@ -240,3 +243,34 @@ def test_frames_of_mixed_cells_quote_none() -> None:
     assert refused.value.__context__ is None
     with pytest.raises(GratisError, match="data frame"):
         FrameTable([1, 2, 3])
+
+
+def test_dates_that_begin_with_the_day(tmp_path: Path) -> None:
+    """With a decimal comma and Latin-1, as an office program writes them; a cell that is no date is missing."""
+    path = tmp_path / "t.csv"
+    lines = ["Fläche;gebaut;Preis", *["81,5;31.12.2015;1,5", "60,25;1.2.2016;2,5"] * 20, "70,0;unbekannt;3,5"]
+    path.write_bytes("\n".join(lines).encode("latin-1"))
+    table = open_table(path)
+    assert table.types == {"Fläche": pa.float64(), "gebaut": pa.string(), "Preis": pa.float64()}  # one is no date
+    path.write_bytes("\n".join(lines[:-1]).encode("latin-1"))
+    table = open_table(path)
+    assert table.types["gebaut"] == pa.date32()
+    schema = TableSchema.of(table, target="Preis")
+    assert schema.names == ("Fläche", "gebaut.days", "gebaut.month", "gebaut.weekday")
+    X, y = EncodedRows(table, schema, Column(name="Preis", kind=Kind.NUMERIC), 40).arrays()
+    assert X[:2].tolist() == [[81.5, 5843.0, 12.0, 3.0], [60.25, 5875.0, 2.0, 0.0]]
+    assert y[:2].tolist() == [1.5, 2.5]
+
+
+def test_files_without_rows_say_so(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"")
+    with pytest.raises(GratisError, match=r"'t\.csv' is empty"):
+        open_table(path)
+    path.write_text("a,y\n")
+    with pytest.raises(GratisError, match="columns and no rows"):
+        plan_table_fit(path, "y", Budget(epsilon=1.0, delta=1e-5))
+    with pytest.raises(GratisError, match="no rows"):
+        DPTableRegressor(1.0, 1e-5).fit(
+            pa.table({"a": pa.array([], pa.float64()), "y": pa.array([], pa.float64())}), "y"
+        )

@@ -59,6 +59,25 @@ def test_the_picture_is_that_of_the_plans(forecasts: Forecasts) -> None:
     assert "unknown model" in refusal["error"]
 
 
+def test_a_rough_figure_says_so_and_gives_way_to_the_plan(forecasts: Forecasts) -> None:
+    asked = Asked("random-features", 2000, 20, None, 1.0, 1e-6, "replace-one")
+    rough = [forecasts.one(replace(asked, epsilon=epsilon, rough=True), patience=600.0) for epsilon in (0.3, 1.0, 8.0)]
+    assert all(answer is not None and answer["approximate"] for answer in rough)
+    costs = [answer["cost"]["value"] for answer in rough if answer is not None]
+    assert costs == sorted(costs, reverse=True)
+    shown = forecasts.picture(asked, patience=0.0)["models"]["random-features"]
+    assert shown["chosen"].get("approximate") or shown["chosen"]["words"]  # rough, or planned meanwhile
+    exact = forecasts.one(asked, patience=600.0)
+    assert exact is not None
+    assert "approximate" not in exact
+    told = forecasts.picture(asked, patience=0.0)["models"]["random-features"]
+    made = gratis.plan("random-features", rows=2000, columns=20, epsilon=1.0, delta=1e-6)
+    assert made.cost is not None
+    assert told["chosen"]["cost"]["value"] == made.cost[0]
+    assert [point["approximate"] for point in told["points"] if point["epsilon"] == 1.0] == [False]
+    assert costs[1] / 5 < made.cost[0] < costs[1] * 5
+
+
 @pytest.mark.parametrize(
     "change", [{"rows": 1}, {"rows": 10**10}, {"columns": 0}, {"epsilon": 1e9}, {"delta": 1.0}, {"classes": 1}]
 )

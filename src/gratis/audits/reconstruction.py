@@ -22,6 +22,7 @@ from scipy.optimize import linear_sum_assignment, minimize
 from gratis.audits.span_projection import FrozenLayer, SpanResidual, span_residual
 from gratis.records.checks import check_count, check_positive
 from gratis.records.errors import GratisError
+from gratis.records.progress import counted, tracked
 
 __all__ = [
     "FrozenLayer",
@@ -98,14 +99,17 @@ class _Attack:
             tangent = gradient - (gradient * unit).sum(axis=1, keepdims=True) * unit
             return value, np.ravel(tangent * (root / norms)).astype(np.float64)
 
-        def enough(intermediate_result: Any) -> None:
-            if intermediate_result.fun < _FLOOR:
-                raise StopIteration
+        with counted("descent", steps) as advance:
 
-        found = minimize(
-            objective, self.sphere(points).ravel(), jac=True, method="L-BFGS-B", callback=enough,
-            options={"maxiter": steps, "maxfun": 2 * steps, "maxcor": _HISTORY, "ftol": 1e-10, "gtol": 1e-9},
-        )  # fmt: skip
+            def enough(intermediate_result: Any) -> None:
+                advance(1)
+                if intermediate_result.fun < _FLOOR:
+                    raise StopIteration
+
+            found = minimize(
+                objective, self.sphere(points).ravel(), jac=True, method="L-BFGS-B", callback=enough,
+                options={"maxiter": steps, "maxfun": 2 * steps, "maxcor": _HISTORY, "ftol": 1e-10, "gtol": 1e-9},
+            )  # fmt: skip
         return float(found.fun), self.sphere(found.x.reshape(self.n, self.d))
 
     def search(
@@ -113,7 +117,7 @@ class _Attack:
     ) -> tuple[float, Array]:
         residual = self.residual(features)
         best, points = self.descend(points, residual, steps)
-        for hop in range(hops):
+        for hop in tracked(range(hops), "hops"):
             if best < tolerance:
                 break
             least = np.argsort(residual(points)[2])
@@ -206,9 +210,10 @@ def reconstruct(
     attack = _Attack(layer, theta, n_points, known)
     points = rng.standard_normal((n_points, d))
     first = _FIRST_STAGE * n_points * d
-    if 2 * first <= p:
-        _, points = attack.search(points, first, steps, min(hops, _FIRST_HOPS), tolerance, rng)
-    best, points = attack.search(points, p, steps, hops, tolerance, rng)
+    # With few features first; most of the work is in the hops, which end as soon as the points are found.
+    stages = [(first, min(hops, _FIRST_HOPS))] if 2 * first <= p else []
+    for features, most in tracked([*stages, (p, hops)], "attack"):
+        best, points = attack.search(points, features, steps, most, tolerance, rng)
     return Reconstruction(points, best, attack.gradients, attack.whole_gradients)
 
 

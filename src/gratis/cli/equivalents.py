@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gratis.estimators.table_reading import CLASSES_OCCUR
+from gratis.rows.undecided import listed, names_in
+
 if TYPE_CHECKING:
     from gratis.estimators.table_fit import TableJob
+    from gratis.rows.undecided import Advice
 
-__all__ = ["shown_command", "shown_python"]
+__all__ = ["fixed_command", "shown_command", "shown_python"]
 
-_OF_THIS_RUN = {"as_json", "force", "output"}
+_OF_THIS_RUN = frozenset({"as_json", "force", "output"})
 
 
 def shown_command(context: Any) -> str:
     """The command of a typer.Context with the options that were given, files by their names."""
+    return _command(context, dict(context.params), lambda path: path.name, _OF_THIS_RUN)
+
+
+def fixed_command(context: Any, advice: Advice) -> str:
+    """The command that was typed with what a refusal advises, whole: to be copied and run."""
+    given = dict(context.params)
+    for name, value in advice.items():
+        before = names_in(given.get(name) or "") if isinstance(value, tuple) else []
+        given[name] = listed(dict.fromkeys([*before, *value])) if isinstance(value, tuple) else value
+    return _command(context, given, str, frozenset())
+
+
+def _command(context: Any, given: dict[str, Any], path: Callable[[Path], str], hidden: Set[str]) -> str:
     words, options = ["gratis", str(context.info_name)], []
     for parameter in context.command.params:
-        value = context.params.get(parameter.name)
-        if parameter.name in _OF_THIS_RUN or value is None or value == parameter.default:
+        value = given.get(parameter.name)
+        if parameter.name in hidden or value is None or value == parameter.default:
             continue
-        shown = Path(value).name if isinstance(value, Path) else str(value)
+        if isinstance(value, list):
+            options += [word for one in value for word in (parameter.opts[0], str(one))]
+            continue
+        shown = path(value) if isinstance(value, Path) else str(value)
         if parameter.param_type_name == "argument":
             words.append(shown)
         elif isinstance(value, bool):
@@ -31,25 +53,38 @@ def shown_command(context: Any) -> str:
     return shlex.join([*words, *options])
 
 
-def shown_python(job: TableJob, file: str) -> str:
-    """The same fit as a program."""
-    budget = job.budget
-    relation = "" if str(budget.neighbouring) == "replace-one" else f", neighbouring={str(budget.neighbouring)!r}"
-    given: dict[str, Any] = {"model": job.model, "task": job.task}
-    if job.task == "classification" and job.target.levels is not None:
-        given["classes"] = list(job.target.levels)
-    if job.held_out:
-        given["held_out"] = job.held_out
-    if job.options:
-        given["options"] = job.options
-    arguments = "".join(f"    {name}={value!r},\n" for name, value in given.items())
+def shown_python(job: TableJob, file: str, given: Mapping[str, Any] | None = None) -> str:
+    """The same fit by a table estimator; `given` are the command's parameters. Empty where it takes the command."""
+    given, how, budget = given or {}, job.reading, job.budget
+    options = job.options if job.choice else {**job.plan.choices, **job.options}
+    plain = all(isinstance(value, str | int | float | bool | None) for value in options.values())
+    if (budget.delta or 0.0) * job.n_rows >= 1 or not plain:  # --force-delta, or a plan that was made in Python
+        return ""
+    arguments: dict[str, Any] = {
+        "neighbouring": None if str(budget.neighbouring) == "replace-one" else str(budget.neighbouring),
+        "model": None if job.choice else job.model,
+        "schema": Path(how.schema).name if isinstance(how.schema, str | os.PathLike) else None,
+        "levels": {name: list(levels) for name, levels in how.levels.items()},
+        "private_levels": list(how.private_levels),
+        "hash_buckets": how.hash_buckets,
+        "ignore": [name for name in how.ignore if job.persons is None or name != job.persons.column],
+        "numeric": list(how.numeric),
+        "classes": None if CLASSES_OCCUR in job.assumptions else list(job.target.levels or ()),
+        "missing_target": None if job.missing_target == "refuse" else job.missing_target,
+        "held_out": job.held_out,
+        "unit": None if job.persons is None else job.persons.column,
+        "options": options,
+        "ledger": Path(given["ledger"]).name if given.get("ledger") else None,
+        "dataset": given.get("budget"),
+    }
+    estimator = "DPTableRegressor" if job.task == "regression" else "DPTableClassifier"
+    dialect = {"encoding": how.encoding, "separator": how.separator, "decimal": how.decimal}
+    told = "".join(f", {name}={value!r}" for name, value in dialect.items() if value is not None)
+    opened = f"open_table({file!r}{told})" if told else repr(file)
+    lines = "".join(f"    {name}={value!r},\n" for name, value in arguments.items() if value)
     return (
-        "from gratis import Budget, save_model\n"
-        "from gratis.estimators.table_fit import plan_table_fit\n\n"
-        f"budget = Budget(epsilon={budget.epsilon!r}, delta={budget.delta!r}{relation})\n"
-        f"job = plan_table_fit(\n    {file!r}, {job.target.name!r}, budget,\n{arguments}"
-        "    # schema=…, ledger=…: as in the command\n)\n"
-        "job.check()       # every cell is read; nothing is spent\n"
-        "done = job.run()  # from here on the budget is spent\n"
-        'save_model("model.gratis", done.estimator, done.context)\n'
+        f"from gratis import {estimator}{', open_table' if told else ''}\n\n"
+        f"model = {estimator}(\n    epsilon={budget.epsilon!r},\n    delta={budget.delta!r},\n{lines})\n"
+        f"model.fit({opened}, {job.target.name!r})\n"
+        'model.save("model.gratis")\n'
     )

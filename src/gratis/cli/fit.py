@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,7 @@ def fit(
     separator: str | None = SEPARATOR_OPTION,
     decimal: str | None = DECIMAL_OPTION,
     neighbouring: str = typer.Option("replace-one", help="replace-one or zero-out."),
+    unit: str | None = typer.Option(None, help="Column of ids: a person with all rows is protected, not a row."),
     algorithm: str | None = typer.Option(None, help="For linear and logistic: full-batch or one-pass."),
     features: str | None = typer.Option(None, help="For random-features: tanh, relu, erf or scattering (images)."),
     n_features: int | None = typer.Option(None, help="For random-features: how many."),
@@ -93,7 +95,7 @@ def fit(
         raise GratisError("a fit needs --epsilon and --delta, or a --plan")
     else:
         asked = Budget(epsilon=epsilon, delta=delta, neighbouring=Neighbouring.parse(neighbouring))
-    with FitProgress(asked, file.name) as run, ExitStack() as stack:
+    with FitProgress(asked, file.name) as run, ExitStack() as stack, _whole_command(call):
         if algorithm is not None and model not in ("linear", "logistic"):
             raise GratisError("--algorithm belongs to --model linear and logistic")
         if inference and model not in ("linear", "logistic"):
@@ -106,7 +108,7 @@ def fit(
                 ignore=_listed(ignore) or (), hash_buckets=hash_buckets, levels=_levels(levels),
                 private_levels=_listed(private_levels) or (), numeric=_listed(numeric) or (), encoding=encoding,
                 separator=separator, decimal=decimal, missing_target=missing_target, held_out=hold_out,
-                memory_bytes=1e9 * memory, options=options, any_delta=force_delta, planned=planned,
+                memory_bytes=1e9 * memory, options=options, any_delta=force_delta, planned=planned, unit=unit,
             )  # fmt: skip
         plan = _plan(job)
         for sentence in (*readings_text(job.readings), *plan["words"]):
@@ -178,8 +180,23 @@ def _coefficients(estimator: Any, output: str = "text") -> list[str]:
     return [estimator.summary(output=output)] if hasattr(estimator, "inference_") else []
 
 
+@contextmanager
+def _whole_command(call: typer.Context) -> Iterator[None]:
+    """Let a refusal of a table hold the whole command that decides everything, to be copied."""
+    from gratis.cli.equivalents import fixed_command
+    from gratis.rows.undecided import UndecidedError
+
+    try:
+        yield
+    except UndecidedError as error:
+        error.command = fixed_command(call, error.advice)
+        raise
+
+
 def _listed(text: str | None) -> list[str] | None:
-    return [part.strip() for part in text.split(",") if part.strip()] if text is not None else None
+    from gratis.rows.undecided import names_in
+
+    return None if text is None else names_in(text)
 
 
 def _levels(given: list[str]) -> dict[str, list[str]]:
@@ -197,7 +214,8 @@ def _plan(job: TableJob) -> dict[str, Any]:
     return {
         "model": job.model,
         "task": job.task,
-        "rows": job.training.n_rows,
+        "rows": job.n_records,
+        "unit": job.unit,
         "columns": len(job.schema.names),
         "readings": [reading.to_json() for reading in job.readings],
         "streamed": job.streamed,
@@ -246,7 +264,10 @@ def _audit(job: TableJob, estimator: PrivateFit) -> JsonObject:
     from gratis.audits.trainings import replay_audit
 
     facts = job.plan.facts
-    audit = replay_audit(estimator, facts.rows, facts.columns, facts.task, facts.classes, pairs=_AUDIT_PAIRS)
+    audit = replay_audit(
+        estimator, facts.rows, facts.columns, facts.task, facts.classes, pairs=_AUDIT_PAIRS,
+        persons=job.persons is not None,
+    )  # fmt: skip
     words = "Recorded on synthetic rows, replayed on hostile neighbours: values before the noise were compared."
     return audit.to_json() | {
         "words": " ".join([words, *(f"{limit[0].upper()}{limit[1:]}." for limit in audit.limits)])
@@ -263,7 +284,7 @@ def _again(call: typer.Context, job: TableJob, file: Path) -> dict[str, str]:
     """The equivalent command and Python, without paths of this machine."""
     from gratis.cli.equivalents import shown_command, shown_python
 
-    return {"command": shown_command(call), "python": shown_python(job, file.name)}
+    return {"command": shown_command(call), "python": shown_python(job, file.name, call.params)}
 
 
 def _last_words(folder: ModelFolder, certificate: Certificate, context: dict[str, Any], problems: list[str]) -> str:
@@ -278,12 +299,13 @@ def _last_words(folder: ModelFolder, certificate: Certificate, context: dict[str
     ]
     expected, scores = context["expected_score"], held_out(context)
     if expected:
+        caveat = "".join(expected["source"].partition("; ")[1:])
         lines.append(
             f"{MEASURES[expected['quantity']]} to be expected on fresh rows: {expected['value']:.2f} "
-            f"({expected['low']:.2f} to {expected['high']:.2f} in 80 % of fits), paid for in the fit"
+            f"({expected['low']:.2f} to {expected['high']:.2f} in 80 % of fits), paid for in the fit{caveat}"
         )
     if scores:
-        lines.append(f"on {scores[0]['samples']} held-out rows, released privately:")
+        lines.append(f"on {scores[0]['samples']} held-out {context['unit']}, released privately:")
         lines += [f"  {line}" for line in score_lines(scores)]
     elif context["no_score"]:
         lines.append(f"no score: {context['no_score']}")

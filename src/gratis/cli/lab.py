@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from gratis.cli.output import JSON_OPTION, emit, table
+from gratis.cli.output import JSON_OPTION, emit, showing, table
 from gratis.cli.reconstruct import reconstruct
 from gratis.records.errors import GratisError
 
@@ -37,8 +37,9 @@ def interpolate(
     n, d = check_count("n", n, minimum=2), check_count("d", d)
     rng = np.random.default_rng(check_count("seed", seed, minimum=0))
     wanted = _numbers("ratios", ratios)
-    rows = eigenvalues_by_width(n, d, check_count("depth", depth, minimum=2), wanted, 3, activation, rng)
-    descent = linear_regime(min(n, 50), d, 2000, 200, activation, rng)
+    with showing("kernels of networks", quiet=as_json):
+        rows = eigenvalues_by_width(n, d, check_count("depth", depth, minimum=2), wanted, 3, activation, rng)
+        descent = linear_regime(min(n, 50), d, 2000, 200, activation, rng)
     measured, predicted = descent["measured"][-1], descent["predicted"][-1]
     positive = [row["p"] for row in rows if row["least"] > 1e-10]
     words = (
@@ -75,13 +76,14 @@ def robustness(
 
     n, d = check_count("n", n, minimum=2), check_count("d", d, minimum=2)
     rng = np.random.default_rng(check_count("seed", seed, minimum=0))
-    rows = sensitivity_rows(
-        "sphere",
-        sphere_problem(n, d, 100, rng),
-        features=[check_count("features", value) for value in _numbers("features", features)],
-        neurons=[check_count("neurons", value) for value in _numbers("neurons", neurons)],
-        rng=rng,
-    )
+    with showing("interpolants", quiet=as_json):
+        rows = sensitivity_rows(
+            "sphere",
+            sphere_problem(n, d, 100, rng),
+            features=[check_count("features", value) for value in _numbers("features", features)],
+            neurons=[check_count("neurons", value) for value in _numbers("neurons", neurons)],
+            rng=rng,
+        )
     words = (
         "S(x) = |x||grad f(x)| of order 1 is robust; random features do not get there by adding parameters, tangent "
         "features with an even activation (cosine) do, about as fast as the law of robustness allows"

@@ -41,9 +41,10 @@ def report_content(estimator: Any, context: dict[str, Any], model: Path | None =
     names = _names(estimator, table)
     task, target = table.get("task", "model"), table.get("target", {}).get("name", "the target")
     cost = next((point for point in _curve(context) if point["epsilon"] == certificate.budget.epsilon), None)
+    records = f"{context.get('rows', '?')} {context.get('unit', 'rows')}"
     return ReportContent(
         title=f"Private {task} of {target}",
-        subtitle=f"{context.get('model', type(estimator).__name__)}, trained on {context.get('rows', '?')} rows and "
+        subtitle=f"{context.get('model', type(estimator).__name__)}, trained on {records} and "
         f"{context.get('columns', estimator.n_features_in_)} columns by Gratis",
         certificate=certificate,
         numbers=_numbers(certificate, context, cost),
@@ -63,8 +64,9 @@ def privacy_parts(certificate: Certificate, context: dict[str, Any], model: Path
     """The privacy officer's part of a page: sentences, the record of the release, the attacker's best curve."""
     from gratis.accounting.attackers import attacker_bounds
 
-    bounds = attacker_bounds(certificate.guarantee)
-    curve = _tradeoff_curve(certificate)
+    proved = _proved(certificate)
+    bounds = attacker_bounds(proved)
+    curve = _tradeoff_curve(proved)
     return {
         "privacy": privacy_sentences(
             certificate, accuracy=bounds.accuracy, detection=bounds.detection, false_alarms=bounds.false_alarms
@@ -74,13 +76,26 @@ def privacy_parts(certificate: Certificate, context: dict[str, Any], model: Path
     }
 
 
-def _tradeoff_curve(certificate: Certificate) -> list[tuple[float, float]]:
+def _proved(certificate: Certificate) -> Any:
+    """What the certificate states; where that is a few points of a curve, the curve that its events prove."""
+    from gratis.accounting import account
+    from gratis.records.guarantees import GDPWithFailureGuarantee
+
+    if certificate.guarantee.get("mu") is None:
+        proved = account(certificate.event)
+        if isinstance(proved, GDPWithFailureGuarantee):
+            return proved
+    return certificate.guarantee
+
+
+def _tradeoff_curve(proved: Any) -> list[tuple[float, float]]:
     """The ROC that no attacker can beat."""
     from gratis.accounting.attackers import attacker_bounds
 
     alarms = [0.0, *np.linspace(0.0, 1.0, 101)[1:-1].tolist(), 1.0]
-    inside = [attacker_bounds(certificate.guarantee, false_alarms=a).detection for a in alarms[1:-1]]
-    return list(zip(alarms, [0.0, *inside, 1.0], strict=True))
+    inside = [attacker_bounds(proved, false_alarms=a).detection for a in alarms[1:-1]]
+    # Without any false alarm what remains is the probability that everything is told.
+    return list(zip(alarms, [getattr(proved, "failure", 0.0), *inside, 1.0], strict=True))
 
 
 def _record(certificate: Certificate, context: dict[str, Any], model: Path | None) -> list[tuple[str, str]]:
@@ -150,7 +165,13 @@ def _scores(context: dict[str, Any]) -> list[dict[str, object]]:
         add(f"{measure}, expected on fresh rows", f"{expected['value']:.3f}", span, "", expected["source"])
     scores = held_out(context)
     for name, value, span, beside in score_table(scores):
-        add(name, value, span, beside, f"private release on {scores[0]['samples']} held-out rows")
+        add(
+            name,
+            value,
+            span,
+            beside,
+            f"private release on {scores[0]['samples']} held-out {context.get('unit', 'rows')}",
+        )
     if not scores:
         add("on held-out rows", "absent", "", "", context.get("no_score") or "no rows were held out (see --hold-out)")
     add("on the training rows", "absent", "", "", "never computed: it would be a release nobody paid for")
@@ -212,6 +233,6 @@ def _cost_figures(context: dict[str, Any], chosen: dict[str, Any] | None) -> lis
         return []
     points = [(p["epsilon"], p["value"], p["low"], p["high"]) for p in _curve(context)]
     unit = chosen.get("unit")
-    what = f"predicted loss of {unit} to privacy" if unit else "predicted quality"
+    what = f"lost to privacy: {unit}" if unit else "predicted quality"
     picture = cost_figure(points, (chosen["epsilon"], chosen["value"]), quantity=what)
     return [("Predicted before the data was touched, from public sizes and the budget alone.", picture)]

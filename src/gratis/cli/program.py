@@ -57,7 +57,11 @@ def run(arguments: list[str]) -> int:
             code = app(args=arguments, prog_name="gratis", standalone_mode=False)
             sys.stdout.flush()
     except GratisError as error:
-        return _fail(str(error))
+        code = _fail(str(error))
+        command = getattr(error, "command", None)
+        if command is not None:
+            typer.echo(f"all of it in one command:\n  {command}", err=True)
+        return code
     except Interrupted as stop:
         return _fail(str(stop), code=stop.code)
     except typer.Abort:

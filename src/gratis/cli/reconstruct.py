@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gratis.cli.output import JSON_OPTION, emit
+from gratis.cli.output import JSON_OPTION, emit, showing
 from gratis.records.errors import GratisError
 
 if TYPE_CHECKING:
@@ -47,14 +47,16 @@ def reconstruct(
     if model is not None:
         if images or epsilon is not None or p is not None:
             raise GratisError("--model brings its own features and budget: leave --images, --epsilon and --p out")
-        data, words = _attack_file(model, rows, control, n, picture, steps, hops, seed)
+        with showing("searching the training points", quiet=as_json):
+            data, words = _attack_file(model, rows, control, n, picture, steps, hops, seed)
     else:
         if rows is not None or control:
             raise GratisError("--rows and --control compare with a model file: give --model as well")
-        data, words = _attack_here(
-            n=check_count("n", _DEFAULT_N if n is None else n), d=check_count("d", d, minimum=2), p=p, epsilon=epsilon,
-            side=side if images else None, picture=picture, steps=steps, hops=hops, seed=seed,
-        )  # fmt: skip
+        with showing("searching the training points", quiet=as_json):
+            data, words = _attack_here(
+                n=check_count("n", _DEFAULT_N if n is None else n), d=check_count("d", d, minimum=2), p=p,
+                epsilon=epsilon, side=side if images else None, picture=picture, steps=steps, hops=hops, seed=seed,
+            )  # fmt: skip
     emit(data, as_json=as_json, text=words)
 
 

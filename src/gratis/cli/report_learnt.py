@@ -19,7 +19,8 @@ def learnt_parts(estimator: Any, names: list[str], table: dict[str, Any]) -> dic
             "learnt": _shapes(estimator, names, table),
             "learnt_words": [
                 "What the most important columns add to the prediction (of classes: to the scores), with bands of two "
-                "deviations, all on one scale. The curves are what was released: no row is in them."
+                "deviations, all on one scale; of a category, what having a level adds. All of it is made of what was "
+                "released: no row is in it."
             ],
         }  # fmt: skip
     inference = getattr(estimator, "inference_", None)
@@ -67,14 +68,31 @@ def _intervals(inference: Any, names: list[str]) -> list[dict[str, object]]:
 
 def _shapes(estimator: Any, names: list[str], table: dict[str, Any]) -> list[tuple[str, bytes]]:
     from gratis.estimators.shape_pictures import draw_terms
-    from gratis.estimators.shapes import shapes_of
+    from gratis.estimators.shapes import shapes_of, with_categories
 
     classes = None
     if hasattr(estimator, "classes_"):
         classes = table.get("target", {}).get("levels") or [str(label) for label in estimator.classes_]
     found = []
-    for name, figure in draw_terms(shapes_of(estimator.model_, names), _MOST_TERMS, classes=classes):
+    shapes = with_categories(shapes_of(estimator.model_, names), estimator.model_, _categories(table))
+    for name, figure in draw_terms(shapes, _MOST_TERMS, classes=classes):
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", facecolor="white")
         found.append((name, buffer.getvalue()))
+    return found
+
+
+def _categories(table: dict[str, Any]) -> dict[str, dict[int, str]]:
+    """The places of every category's columns of zeros and ones, with their levels; hashed ones have no names."""
+    if not table.get("schema"):
+        return {}
+    from gratis.rows.columns import Kind
+    from gratis.rows.encoding import TableSchema
+
+    found, place = {}, 0
+    for column in TableSchema.from_json(table["schema"]).columns:
+        if column.kind is Kind.CATEGORICAL and column.levels is not None:
+            levels = [level for level in column.levels if level != column.reference]
+            found[column.name] = {place + i: level for i, level in enumerate(levels)}
+        place += len(column.names)
     return found

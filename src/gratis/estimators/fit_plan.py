@@ -23,7 +23,7 @@ from gratis.records.record import JsonObject, Record
 from gratis.records.settings import Descent, Settings
 from gratis.records.strict_json import read_json
 
-__all__ = ["FORMAT", "FitPlan", "plan", "read_plan"]
+__all__ = ["FORMAT", "FitPlan", "plan", "read_plan", "rough_cost"]
 
 FORMAT = "gratis-plan/1"
 
@@ -134,6 +134,20 @@ def plan(
     with threadpool_limits(1):
         made = given.plan(rows, columns, classes=classes)
     return FitPlan(model=model, facts=facts, choices=choices, **{f.name: getattr(made, f.name) for f in fields(Plan)})
+
+
+def rough_cost(
+    model: str, *, rows: int, columns: int, epsilon: float, delta: float, neighbouring: str = "replace-one"
+) -> tuple[float, float, float, str] | None:
+    """What privacy costs a regression, in closed form, where the plan takes simulations; None where it takes none.
+
+    For a picture while the plan is made: value, low, high, unit, as `FitPlan.cost`.
+    """
+    made = model_parameters(model, "regression", epsilon=epsilon, delta=delta, neighbouring=neighbouring)
+    recipe = made._recipe(Facts(rows=rows, columns=columns))
+    with threadpool_limits(1):
+        found = recipe.rough_cost() if hasattr(recipe, "rough_cost") else None
+    return None if found is None else (*found, "R²")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ __all__ = ["draw_shapes", "draw_terms"]
 _INK, _SOFT, _LINE = "#232a35", "#5a6475", "#d9dce2"
 _COLOURS = ("#1f6f8b", "#c8553d", "#5b8c5a", "#7d5ba6", "#d9a441", "#4f6d7a", "#a23b72", "#6b705c")
 _MOST_LEVELS = 16  # that still have readable bars
+_LONGEST = 14  # characters of a level's name
 
 
 def draw_shapes(shapes: Shapes, terms: int, *, classes: Sequence[str] | None = None) -> Any:
@@ -102,10 +103,11 @@ def _draw_curve(axes: Any, curve: Curve, limits: tuple[float, float], *, first: 
     effect, low, high = (np.atleast_2d(part.T) for part in (curve.effect, curve.low, curve.high))
     axes.axhline(0.0, color=_LINE, lw=0.8, zorder=0)
     for k, colour in zip(range(len(effect)), _cycled(len(effect)), strict=True):
-        if curve.discrete and (len(curve.grid) <= _MOST_LEVELS or not curve.categorical):
+        if curve.discrete and (len(curve.grid) <= _MOST_LEVELS or not curve.categorical or curve.labels):
             gap = float(np.diff(curve.grid).min()) if len(curve.grid) > 1 else 1.0
             shift = 0.0 if len(effect) == 1 else 0.6 * gap * (k / (len(effect) - 1) - 0.5)
-            axes.vlines(curve.grid + shift, low[k], high[k], color=colour, lw=5, alpha=0.28)
+            width = 5 if len(curve.grid) * len(effect) <= _MOST_LEVELS else 2.5
+            axes.vlines(curve.grid + shift, low[k], high[k], color=colour, lw=width, alpha=0.28)
             axes.plot(curve.grid + shift, effect[k], "o", color=colour, ms=3.5)
         elif curve.categorical:
             order = np.argsort(effect[k])
@@ -115,8 +117,14 @@ def _draw_curve(axes: Any, curve: Curve, limits: tuple[float, float], *, first: 
             axes.fill_between(curve.grid, low[k], high[k], color=colour, alpha=0.22, lw=0)
             axes.plot(curve.grid, effect[k], color=colour, lw=1.6, solid_capstyle="round")
     axes.set_ylim(*limits)
-    _plain(axes, curve.name + (" (levels, sorted)" if curve.categorical and len(curve.grid) > _MOST_LEVELS else ""))
-    if curve.categorical and len(curve.grid) <= _MOST_LEVELS:
+    many = curve.categorical and len(curve.grid) > _MOST_LEVELS and not curve.labels
+    _plain(axes, curve.name + (" (levels, sorted)" if many else ""))
+    if curve.labels:
+        names = [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…" for name in curve.labels]
+        size = 7 if len(names) <= _MOST_LEVELS else 5
+        axes.set_xticks(curve.grid, names, rotation=90 if len(names) > 3 else 0, fontsize=size)
+        axes.set_xlim(-0.6, len(names) - 0.4)
+    elif curve.categorical and len(curve.grid) <= _MOST_LEVELS:
         axes.set_xticks(curve.grid, [f"{level:g}" for level in curve.grid])
     if not first:
         axes.tick_params(labelleft=False)

@@ -5,7 +5,7 @@ Everything here is made of released numbers; no row of the data is in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gratis.recipes.released_additive import ReleasedAdditive
 from gratis.stages.columns import MIDDLES
 
-__all__ = ["Curve", "Shapes", "Surface", "shapes_of"]
+__all__ = ["Curve", "Shapes", "Surface", "shapes_of", "with_categories"]
 
 Array = NDArray[np.float64]
 
@@ -28,7 +28,8 @@ class Curve:
 
     `grid`: values of the column, or its levels (`discrete`: the few values that nearly all records have); `effect`,
     `low`, `high`: (grid,) or (grid, classes), the band being two deviations of what privacy and sampling move, not what
-    shrinking takes off a curve; `share`: released share of records at each value.
+    shrinking takes off a curve; `share`: released share of records at each value. `labels` name the levels of a
+    category that became columns of zeros and ones.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Curve:
     share: Array
     importance: float
     discrete: bool = False
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,40 @@ def _curve(model: ReleasedAdditive, column: int, name: str, unit: float) -> Curv
     categorical = column in model.basis.columns.levels
     discrete = categorical or _is_discrete(share)
     return Curve(name, column, categorical, grid[kept], shown[0], shown[1], shown[2], share[kept], importance, discrete)
+
+
+def with_categories(shapes: Shapes, model: ReleasedAdditive, categories: Mapping[str, Mapping[int, str]]) -> Shapes:
+    """The same with one term for each category: what having a level adds, instead of a curve for each of its columns.
+
+    `categories`: the columns of zeros and ones of each, with their levels. Deviations at one and at zero are added as
+    if they were independent.
+    """
+    merged = {column for columns in categories.values() for column in columns}
+    curves = [curve for curve in shapes.curves if curve.column not in merged]
+    return Shapes(
+        (*curves, *(_category(model, name, columns) for name, columns in categories.items())), shapes.surfaces
+    )
+
+
+def _category(model: ReleasedAdditive, name: str, columns: Mapping[int, str]) -> Curve:
+    unit, scaler = float(model.target.scale[0]), model.basis.columns.features
+    effects, bands, shares = [], [], []
+    for j in columns:
+        share = model.basis.shares.columns[j]
+        grid = scaler.centre[j] + scaler.scale[j] * MIDDLES
+        inside = np.flatnonzero(np.abs(MIDDLES) <= scaler.window[j] / scaler.scale[j] + (MIDDLES[1] - MIDDLES[0]))
+        no, yes = (int(inside[np.abs(grid[inside] - value).argmin()]) for value in (0.0, 1.0))
+        effects.append(unit * (model.curves[j][yes] - model.curves[j][no]))
+        deviations = model.curve_deviations(j)
+        bands.append(_BAND * unit * np.hypot(deviations[yes], deviations[no]) * (yes != no))
+        shares.append(float(share[yes]) if yes != no else 0.0)
+    effect, band, weight = np.array(effects), np.array(bands), np.clip(np.array(shares), 0.0, 1.0)
+    rest = max(0.0, 1.0 - float(weight.sum()))
+    weight = weight / max(float(weight.sum()) + rest, 1e-12)
+    importance = float(np.sqrt(np.maximum(weight @ np.square(effect) - np.square(weight @ effect), 0.0)).max())
+    shown = [_flat(part) for part in (effect, effect - band, effect + band)]
+    grid = np.arange(len(columns), dtype=np.float64)
+    return Curve(name, -1, True, grid, *shown, weight, importance, True, tuple(columns.values()))  # type: ignore[call-arg, arg-type, unused-ignore]
 
 
 def _surface(model: ReleasedAdditive, index: int, names: Sequence[str], unit: float) -> Surface:

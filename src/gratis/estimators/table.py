@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["DPTableClassifier", "DPTableRegressor"]
 
 _ROWS_AT_ONCE = 2**16
+_MEMORY = 4e9  # bytes; a larger fit of a file reads it again for every release, as `gratis fit` does
 
 
 class _NamedTarget(Watched):
@@ -50,6 +51,8 @@ class _TableModel(BaseEstimator):
     numeric: Sequence[str] | None = None
     schema: Any = None
     missing_target: str = "refuse"
+    held_out: float = 0.0
+    unit: str | None = None
     options: Mapping[str, Any] | None = None
     ledger: Any = None
     dataset: str | None = None
@@ -61,7 +64,8 @@ class _TableModel(BaseEstimator):
     def fit(self, X: Any, y: Any) -> Self:
         """Plan, reserve, train, certify.
 
-        X is a data frame of pandas, polars or Arrow, raw; y the name of one of its columns, or the targets.
+        X is a data frame of pandas, polars or Arrow, raw, and y the name of one of its columns, or the targets; or X is
+        a file, as a path or opened by `gratis.open_table`, and y the name of a column.
         """
         warn_about_fit(self)
         job = self._job(X, y)
@@ -110,13 +114,15 @@ class _TableModel(BaseEstimator):
 
         if self.epsilon is None or self.delta is None:
             raise GratisError("give epsilon and delta: nothing is spent by accident")
-        frame, target = _with_target(X, y)
+        table, target = _opened(X, y)
         budget = Budget(epsilon=self.epsilon, delta=self.delta, neighbouring=Neighbouring.parse(self.neighbouring))
         return plan_table_fit(
-            FrameTable(frame), target, budget, model=self.model, task=self._task(), classes=self._classes(),
+            table, target, budget, model=self.model, task=self._task(), classes=self._classes(),
             schema=self.schema, levels=self.levels or {}, private_levels=tuple(self.private_levels or ()),
             hash_buckets=self.hash_buckets, ignore=tuple(self.ignore or ()), numeric=tuple(self.numeric or ()),
-            missing_target=self.missing_target, options=dict(self.options or {}), memory_bytes=float("inf"),
+            missing_target=self.missing_target, held_out=self.held_out, unit=self.unit,
+            options=dict(self.options or {}),
+            memory_bytes=float("inf") if isinstance(table, FrameTable) else _MEMORY,
         )  # fmt: skip
 
     def _take(self, estimator: Any, context: Any) -> None:
@@ -128,12 +134,11 @@ class _TableModel(BaseEstimator):
         self.readings_ = context.get("readings", [])
         self.plan_ = getattr(estimator, "plan_", None)
         self.expected_score_ = context.get("expected_score")
+        self.held_out_scores_ = context.get("held_out_scores")
 
     def _matrices(self, X: Any) -> Any:
-        from gratis.rows.frames import FrameTable
-
         check_is_fitted(self, "estimator_")
-        table = FrameTable(X)
+        table = _table(X)
         self.schema_.check_types(table)
         names = [column.name for column in self.schema_.used]
         yield from (self.schema_.matrix(batch) for batch in table.batches(names, _ROWS_AT_ONCE))
@@ -171,6 +176,10 @@ class DPTableRegressor(_NamedTarget, RegressorMixin, _TableModel):
         How columns are read, in full (docs/howto/categories.md).
     missing_target : "refuse" or "leave-out", default "refuse"
         Rows without a target are refused, which tells that there are some; or contribute nothing, and are counted.
+    held_out : float, default 0.0
+        Share of the rows, by their positions, that is kept for scores, which are released under a budget of their own.
+    unit : str, default None
+        The column that says whose row it is: then all rows of a person together are the unit of privacy.
     options : mapping, default None
         Further parameters of the estimator that is trained.
     ledger, dataset : Ledger or path, and str, default None and None
@@ -179,6 +188,7 @@ class DPTableRegressor(_NamedTarget, RegressorMixin, _TableModel):
     Attributes
     ----------
     estimator_, certificate_, schema_, readings_ : the private model, what was proved, how columns are read.
+    held_out_scores_ : scores on the rows that were held out, each with its range; None without.
 
     >>> import pyarrow as pa
     >>> rng = np.random.default_rng(0)
@@ -223,6 +233,10 @@ class DPTableClassifier(_NamedTarget, ClassifierMixin, _TableModel):
         How columns are read, in full (docs/howto/categories.md).
     missing_target : "refuse" or "leave-out", default "refuse"
         Rows without a target are refused, which tells that there are some; or contribute nothing, and are counted.
+    held_out : float, default 0.0
+        Share of the rows, by their positions, that is kept for scores, which are released under a budget of their own.
+    unit : str, default None
+        The column that says whose row it is: then all rows of a person together are the unit of privacy.
     options : mapping, default None
         Further parameters of the estimator that is trained.
     ledger, dataset : Ledger or path, and str, default None and None
@@ -234,6 +248,7 @@ class DPTableClassifier(_NamedTarget, ClassifierMixin, _TableModel):
     ----------
     classes_ : the classes, as they stand in the table.
     estimator_, certificate_, schema_, readings_ : the private model, what was proved, how columns are read.
+    held_out_scores_ : scores on the rows that were held out, each with its range; None without.
     """
 
     classes: Sequence[Any] | None = None
@@ -269,6 +284,31 @@ def _as_numbers(levels: list[str]) -> NDArray[Any]:
         return np.array([int(level) for level in levels])
     except ValueError:
         return np.array(levels)
+
+
+def _table(X: Any) -> Any:
+    """A table of a data frame, or of a file: a path, or opened already."""
+    from gratis.rows.frames import FrameTable
+    from gratis.rows.tables import Table, open_table
+
+    if not isinstance(X, str | os.PathLike | Table):
+        return FrameTable(X)
+    table = X if isinstance(X, Table) else open_table(X)
+    table.for_python = True
+    return table
+
+
+def _opened(X: Any, y: Any) -> tuple[Any, str]:
+    """A table that holds the target, and the target's name."""
+    from gratis.rows.frames import FrameTable
+    from gratis.rows.tables import Table
+
+    if not isinstance(X, str | os.PathLike | Table):
+        frame, name = _with_target(X, y)
+        return FrameTable(frame), name
+    if not isinstance(y, str):
+        raise GratisError("the target of a file is given as the name of a column")
+    return _table(X), y
 
 
 def _with_target(X: Any, y: Any) -> tuple[Any, str]:

@@ -14,7 +14,9 @@ from gratis.rows.columns import Column, Kind
 from gratis.rows.encoding import TableSchema
 from gratis.rows.tables import Table, open_table
 
-__all__ = ["TableReading"]
+__all__ = ["CLASSES_OCCUR", "TableReading"]
+
+CLASSES_OCCUR = "the set of classes that occur is public"  # assumed where no list was declared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ from gratis.models.scattering import ScatteringFeatures
 from gratis.planning.class_flow import largest_factor
 from gratis.planning.feature_classifier import feature_flow, longest_flow, plan_feature_classifier
 from gratis.planning.random_features import plan_random_features
+from gratis.planning.rough_features import rough_feature_cost
 from gratis.recipes.recipe import Array, Reading, zero_rows
 from gratis.records.budget import Budget
 from gratis.records.checks import check_count
@@ -140,6 +141,14 @@ class FixedFeatures:
         rest = Budget(mu=mu, neighbouring=self.budget.neighbouring) if scales else self.budget
         plan = self._regression_plan(rest) if self.facts.classes is None else self._classification_plan(rest)
         return replace(plan, budget=self.budget, event=Composition((*(scale.event for scale in scales), plan.event)))
+
+    def rough_cost(self) -> tuple[float, float, float] | None:
+        """What privacy costs a regression in R² (value, low, high), in closed form: for pictures, not for a plan."""
+        if self.facts.classes is not None:
+            return None
+        rest = Budget(mu=self._regression_mu, neighbouring=self.budget.neighbouring)
+        facts, p = self.facts, self.feature_map.n_features
+        return rough_feature_cost(facts.rows, facts.columns, p, rest, activation=self.features)
 
     @property
     def _regression_mu(self) -> float:

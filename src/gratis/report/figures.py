@@ -20,7 +20,7 @@ _INK, _ACCENT, _SECOND, _GRID = "#3b4252", "#2a7f9e", "#c8553d", "#8a93a6"
 def _axes(title: str, x: str, y: str) -> tuple[Figure, Axes]:
     from matplotlib.figure import Figure  # no global state, no display
 
-    figure = Figure(figsize=(5.6, 3.8), dpi=160, layout="constrained")
+    figure = Figure(figsize=(4.4, 3.1), dpi=190, layout="constrained")
     axes = figure.add_subplot()
     axes.set_title(title, loc="left", fontsize=11, color=_INK)
     axes.set_xlabel(x, color=_INK)

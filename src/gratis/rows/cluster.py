@@ -21,6 +21,8 @@ from gratis.numerics.chunks import in_chunks
 from gratis.numerics.rounding import ROWS_PER_CHUNK
 from gratis.numerics.tree_sum import TreeSum
 from gratis.records.errors import GratisError
+from gratis.records.progress import tracked
+from gratis.rows.undecided import Problems
 
 if TYPE_CHECKING:
     from gratis.rows.encoding import EncodedRows
@@ -85,7 +87,7 @@ class ClusterRows:
             warnings.filterwarnings("ignore", "Sending large graph")
             answers = self._client.compute(tasks)
         tree, expected = TreeSum(), None
-        for answer in answers:
+        for answer in tracked(answers, "reading", len(tasks)):
             parts = self._answer(answer)
             for level, part in parts:
                 expected = part.shape if expected is None else expected
@@ -93,6 +95,10 @@ class ClusterRows:
                     raise GratisError(_GARBAGE)
                 tree.add(part, level)
         return tree.total()
+
+    def clipped_total(self, contribution: Callable[..., Array]) -> Array:
+        """As `total`: a unit of privacy is a row."""
+        return self.total(contribution)
 
     def _answer(self, answer: Any) -> Parts:
         parts = _result(answer)
@@ -197,13 +203,16 @@ class ClusterTable:
         """Let the workers read everything once, and refuse as one machine would. Only before a budget is reserved."""
         from dask import delayed
 
-        tasks = [delayed(_refusal, pure=False)(block, missing_targets) for block in self._blocks()]
-        for answer in self._client.compute(tasks):
-            found = _result(answer)
-            if found is None:
+        blocks = self._blocks()
+        tasks, found = [delayed(_problems, pure=False)(block, missing_targets) for block in blocks], Problems()
+        for answer in tracked(self._client.compute(tasks), "reading", len(tasks)):
+            said = _result(answer)
+            if said is None:
                 raise GratisError("a worker cannot read the table: all need it under the same path; nothing was spent")
-            if found:
-                raise GratisError(found)
+            if isinstance(said, str):
+                raise GratisError(said)
+            found |= said
+        self._stream.refuse(found)
 
     def rows(self, read: Change) -> ClusterRows:
         """Return the rows on the cluster, as `read` makes them."""
@@ -217,13 +226,12 @@ class ClusterTable:
         return self._stream.blocks(rows_per_block(self.n_features))
 
 
-def _refusal(block: EncodedRows, missing_targets: bool) -> str:
-    """What is wrong with a block, in words that hold no value; empty if nothing is."""
+def _problems(block: EncodedRows, missing_targets: bool) -> Problems | str:
+    """What is wrong with a block, in names; a sentence if it cannot be read at all."""
     try:
-        block.validate(missing_targets=missing_targets)
+        return block.problems(missing_targets=missing_targets)
     except GratisError as error:
         return str(error)
-    return ""
 
 
 @silent
@@ -247,7 +255,10 @@ def connected(address: str | None) -> Iterator[Any]:
         try:
             if kind == "local" and count.isdecimal() and 0 < int(count) <= _MOST_LOCAL:
                 local = LocalCluster(
-                    n_workers=int(count), threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
+                    n_workers=int(count),
+                    threads_per_worker=1,
+                    dashboard_address="127.0.0.1:0",
+                    silence_logs=logging.CRITICAL,
                 )
                 client = stack.enter_context(Client(stack.enter_context(local)))
             else:

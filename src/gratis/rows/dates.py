@@ -37,11 +37,13 @@ def usual_parts(kind: Any) -> tuple[str, ...]:
 def date_parts(cells: Any, parts: tuple[str, ...], form: str | None = None) -> Array:
     """Return (rows, parts) of dates or times; NaN where a cell is missing or none. Clock times are as written.
 
-    days since 2000-01-01, year, month 1 … 12, weekday 0 (Monday) … 6, hour with its fraction. Text is read as ISO 8601,
-    or as `form` (the signs of strptime) says.
+    days since 2000-01-01, year, month 1 … 12, weekday 0 (Monday) … 6, hour with its fraction. Text is read as ISO 8601
+    or day.month.year, or as `form` (the signs of strptime) says.
 
     >>> date_parts(pa.array(["2013-01-02 12:30:00", "no date"]), DATE_PARTS).tolist()
     [[4750.0, 2013.0, 1.0, 2.0, 12.5], [nan, nan, nan, nan, nan]]
+    >>> date_parts(pa.array(["2.1.2013", "31.12.2013"]), ("days", "month")).tolist()
+    [[4750.0, 1.0], [5113.0, 12.0]]
     """
     seconds = _seconds(cells, form)
     known = np.isfinite(seconds)
@@ -76,9 +78,18 @@ def _seconds(cells: Any, form: str | None) -> Array:
     if form is not None:
         found = pc.strptime(cells, format=form, unit="s", error_is_null=True)
         return _seconds(found, None)
+    cells = _year_first(cells)
     day = _iso_days(cells)
     clock = _clock(cells, _ISO)
     return np.where(np.isfinite(day), day * _DAY + np.nan_to_num(clock), _clock(cells, _CLOCK))
+
+
+def _year_first(cells: Any) -> Any:
+    """31.12.2015 and 1.2.2015 as 2015-12-31 and 2015-02-01; other text as it is."""
+    for pattern, written in ((r"^\s*(\d\.\d{1,2}\.\d{4})", r"0\1"), (r"^\s*(\d{2})\.(\d\.\d{4})", r"\1.0\2"),
+                             (r"^\s*(\d{2})\.(\d{2})\.(\d{4})", r"\3-\2-\1")):  # fmt: skip
+        cells = pc.replace_substring_regex(cells, pattern=pattern, replacement=written)
+    return cells
 
 
 def _iso_days(cells: Any) -> Array:

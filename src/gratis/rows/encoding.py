@@ -17,15 +17,10 @@ from numpy.typing import NDArray
 from gratis.records.errors import GratisError
 from gratis.records.progress import counted
 from gratis.records.strict_json import read_json
-from gratis.rows.columns import Column, Kind, as_text, can_be_target, in_words, is_number, is_text
-from gratis.rows.readings import (
-    ColumnReading,
-    left_out_by_name,
-    looks_like_identifier,
-    names_a_person,
-    read_columns,
-)
+from gratis.rows.columns import Column, Kind, as_text, can_be_target, in_words, is_number
+from gratis.rows.readings import ColumnReading, left_out_by_name, read_columns
 from gratis.rows.tables import Table, numbers_side_by_side, unreadable
+from gratis.rows.undecided import Problems, refuse_undecided
 
 __all__ = ["Column", "EncodedRows", "Kind", "TableSchema", "can_be_target", "distinct_values", "held_out_rows"]
 
@@ -132,7 +127,9 @@ class TableSchema:
             for name, kind in table.types.items()
             if name != target
         }
-        _refuse_undecided({name: table.types[name] for name, column in columns.items() if column is None})
+        undecided = {name: table.types[name] for name, column in columns.items() if column is None}
+        others = [name for name, column in columns.items() if column is not None and column.kind is not Kind.IGNORED]
+        refuse_undecided(undecided, others, python=table.for_python)
         return cls(tuple(column for column in columns.values() if column is not None))
 
     def readings(self, table: Table, target: Column | None = None) -> tuple[ColumnReading, ...]:
@@ -155,7 +152,8 @@ class TableSchema:
 class EncodedRows:
     """The encoded rows of a table as a stream: X by the schema, and the target as numbers or class positions.
 
-    `part` chooses rows by their position alone: "all", "training" or "held-out" of `held_out_rows`.
+    `part` chooses rows by their position alone: "all", "training" or "held-out" of `held_out_rows`. `chosen` says of
+    every row of the table whether it is taken, in the place of that.
     """
 
     def __init__(
@@ -167,7 +165,9 @@ class EncodedRows:
         *,
         held_out: float = 0.0,
         part: str = "all",
+        chosen: NDArray[np.bool_] | None = None,
     ) -> None:
+        self._mask = chosen
         self._table, self._schema, self._target = table, schema, target
         self._total, self._held_out, self._part = n_rows, held_out, part
         self._span: tuple[int, int] | None = None  # of positions in the table; None: all
@@ -223,37 +223,31 @@ class EncodedRows:
 
         Not private: only before a budget is reserved.
         """
-        seen = 0
+        self.refuse(self.problems(missing_targets=missing_targets))
+
+    def refuse(self, found: Problems) -> None:
+        """Refuse what was found, if anything was, in one sentence with the options that let it pass."""
+        found.refuse(self._table.types, self._target.name, python=self._table.for_python)
+
+    def problems(self, *, missing_targets: bool = False) -> Problems:
+        """Read everything once; return what `validate` refuses."""
+        seen, unreadable, missing = 0, frozenset[str](), False
         for batch in self._read():
             seen += batch.num_rows
-            wrong = self._first_unreadable(batch)
-            if wrong is not None:
-                raise GratisError(
-                    f"the numeric column {wrong!r} holds text in some rows: with --numeric {_quoted(wrong)} such cells "
-                    "are missing values; or declare another kind in a --schema"
-                )
-            if not (missing_targets or np.isfinite(self._encoded(batch)[1]).all()):
-                raise GratisError(
-                    f"the target {self._target.name!r} is missing, infinite or no declared class in some rows; with "
-                    "--missing-target leave-out such rows contribute nothing, and the number of rows stays public"
-                )
+            unreadable |= self._unreadable(batch)
+            missing = missing or not (missing_targets or np.isfinite(self._encoded(batch)[1]).all())
         if seen != self.n_rows:
             raise GratisError(f"{self.n_rows} rows were expected, but {seen} were read")
         used = {self._target.name, *(column.name for column in self._schema.used)}
-        broken = sorted(used & getattr(self._table, "broken", set()))
-        if broken:
-            raise GratisError(
-                f"column {broken[0]!r} holds text that is no UTF-8: say how the file was written, for example with "
-                "--encoding windows-1252"
-            )
+        return Problems(unreadable, frozenset(used & getattr(self._table, "broken", set())), missing)
 
-    def _first_unreadable(self, batch: Any) -> str | None:
+    def _unreadable(self, batch: Any) -> frozenset[str]:
         cells = _cells(batch)
         names = [column.name for column in self._schema.used if column.kind is Kind.NUMERIC and not column.lenient]
         texts = [name for name in names if pa.types.is_string(cells[name].type)]
         if not texts or not unreadable(pa.concat_arrays([cells[name] for name in texts])):
-            return None
-        return next(name for name in texts if unreadable(cells[name]))
+            return frozenset()
+        return frozenset(name for name in texts if unreadable(cells[name]))
 
     def blocks(self, size: int) -> list[EncodedRows]:
         """Return the same rows as streams of `size` rows each (the last may be shorter), each read by itself."""
@@ -284,6 +278,8 @@ class EncodedRows:
                 advance(batch.num_rows)
 
     def _chosen(self, start: int, count: int) -> NDArray[np.bool_] | None:
+        if self._mask is not None:
+            return self._mask[start : start + count]
         if self._part == "all":
             return None
         held = held_out_rows(start, count, self._held_out)
@@ -327,35 +323,3 @@ def distinct_values(table: Table, name: str, limit: int) -> tuple[str, ...] | No
 def _cells(batch: Any) -> dict[str, Any]:
     # Looked up by name one at a time, the columns of a wide batch take longer to find than to read.
     return dict(zip(batch.schema.names, batch.columns, strict=True))
-
-
-def _refuse_undecided(types: Mapping[str, Any]) -> None:
-    """Refuse, all at once, the columns whose types leave open how they are read; with what decides it."""
-    if not types:
-        return
-    texts = [name for name, kind in types.items() if is_text(kind)]
-    others = [name for name in types if name not in texts]
-    said = []
-    if texts:
-        unlike = [name for name in texts if looks_like_identifier(name) or names_a_person(name)]
-        alike = [name for name in texts if name not in unlike]
-        held = "column" if len(texts) == 1 else f"{len(texts)} columns"
-        verb = "holds" if len(texts) == 1 else "hold"
-        found = f"--private-levels {_quoted(','.join(alike))}" if alike else ""
-        dropped = f"--ignore {_quoted(','.join(unlike))}" if unlike else ""
-        said.append(
-            f"{held} {', '.join(map(repr, texts))} {verb} text, and levels are never read from private rows: add "
-            f"{' '.join(filter(None, (found, dropped)))}, which finds common levels within the budget"
-            f"{' and leaves out what looks like names or identifiers' if unlike else ''}; or hash them with --hash 32, "
-            f"list public ones with --levels {_quoted(texts[0] + '=A,B,C')} or in a --schema file (gratis schema makes "
-            f"one), or leave them out: --ignore {_quoted(','.join(texts))}; numbers among which some cells are none "
-            "are read with --numeric NAME"
-        )
-    if others:
-        kinds = ", ".join(f"{name!r} ({types[name]})" for name in others)
-        said.append(f"{kinds} cannot be read as numbers: leave out with --ignore {_quoted(','.join(others))}")
-    raise GratisError("; ".join(said))
-
-
-def _quoted(text: str) -> str:
-    return text if text.replace(",", "").replace("_", "").replace("=", "").isalnum() else f"'{text}'"

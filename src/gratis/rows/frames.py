@@ -21,6 +21,8 @@ _FIRST_ROWS = 1000  # of a sheet, from which the types of its columns are guesse
 class FrameTable(Table):
     """A data frame that is in memory already; it has no file, and does not change."""
 
+    for_python = True
+
     def __init__(self, frame: Any, name: str = "the data frame") -> None:
         self.path = Path(name)
         self._hold(arrow_table(frame))
@@ -44,6 +46,8 @@ class FrameTable(Table):
 
 class _HeldFile(FrameTable):
     """A file that is read whole."""
+
+    for_python = False
 
     def __init__(self, path: Any) -> None:
         Table.__init__(self, path)
@@ -128,5 +132,20 @@ def arrow_table(frame: Any) -> Any:
     else:
         mixed = False
     if mixed:
-        raise GratisError("a column of the data frame holds values of several types: give it one type (astype)")
+        names = ", ".join(map(repr, _mixed(frame))) or "a column of the data frame"
+        raise GratisError(
+            f"{names} holds values of several types: make text of it, frame.astype({{name: str}}), and name it in "
+            "numeric=[…] if it should hold numbers, where other cells are missing"
+        )
     raise GratisError("expected a data frame of pandas, polars or Arrow")
+
+
+def _mixed(frame: Any) -> list[str]:
+    """The columns of a pandas frame that Arrow has no type for."""
+    found = []
+    for name in getattr(frame, "columns", ()):
+        try:
+            pa.Array.from_pandas(frame[name])
+        except (pa.ArrowException, TypeError, ValueError):
+            found.append(str(name))
+    return found

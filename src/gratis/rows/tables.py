@@ -51,6 +51,7 @@ class Table(ABC):
     types: dict[str, Any]
     n_rows: int | None
     states_types: bool = True  # or guessed from the first cells
+    for_python: bool = False  # refusals name options of the command line, or parameters
     index_columns: tuple[str, ...] = ()  # what pandas says that it wrote as an index
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -228,7 +229,20 @@ class CSVTable(Table):
         super().__init__(path)
 
     def _open_head(self) -> None:
+        if self.path.stat().st_size == 0:
+            raise GratisError(f"{self.path.name!r} is empty")
         self.dialect = read_dialect(self.path, **self._told)
+        self._guess_types()
+        if any(map(_is_text, self.types.values())):  # 31.12.2015, which no country writes in another order
+            dated = self._guessed(self.dialect.decimal or ".", "%d.%m.%Y")
+            self.types |= {
+                name: pa.date32()
+                for name, kind in self.types.items()
+                if _is_text(kind) and pa.types.is_timestamp(dated[name])
+            }
+
+    def _guess_types(self) -> None:
+        """Types by the first cells, and which sign is the decimal one where nobody said."""
         self.types = self._guessed(".")
         if self.dialect.decimal == ".":
             return
@@ -238,8 +252,8 @@ class CSVTable(Table):
             self.types = comma if fewer or self.dialect.decimal else self.types
             self.dialect = replace(self.dialect, decimal="," if fewer or self.dialect.decimal else ".")
 
-    def _guessed(self, decimal: str) -> dict[str, Any]:
-        with self._open(None, decimal) as reader:
+    def _guessed(self, decimal: str, date: str | None = None) -> dict[str, Any]:
+        with self._open(None, decimal, date) as reader:
             found = _types(reader.schema)
         # Where a first cell is no UTF-8 Arrow says bytes: it is text all the same, of another encoding.
         return {name: pa.string() if pa.types.is_binary(kind) else kind for name, kind in found.items()}
@@ -247,7 +261,7 @@ class CSVTable(Table):
     def _reopened(self) -> Table:
         return type(self)(self.path, **self._told)
 
-    def _open(self, columns: Sequence[str] | None, decimal: str = ".") -> Any:
+    def _open(self, columns: Sequence[str] | None, decimal: str = ".", date: str | None = None) -> Any:
         try:
             return pa.csv.open_csv(
                 text_stream(self.path, self.dialect.encoding),
@@ -260,6 +274,7 @@ class CSVTable(Table):
                     null_values=_MISSING,
                     strings_can_be_null=True,
                     decimal_point=decimal,
+                    timestamp_parsers=None if date is None else [date],
                 ),
             )
         except (pa.ArrowException, OSError, UnicodeError):

@@ -31,7 +31,7 @@ NOW, CURVE, SEARCH, AHEAD = range(4)  # what is planned first
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One model, sizes and a budget: what a plan depends on."""
+    """One model, sizes and a budget: what a plan depends on. `rough`: the cost alone, in closed form."""
 
     model: str
     rows: int
@@ -40,6 +40,7 @@ class Asked:
     epsilon: float
     delta: float
     neighbouring: str
+    rough: bool = False
 
     def checked(self) -> Asked:
         """Refuse at once what no planner would take."""
@@ -159,14 +160,19 @@ class Forecasts:
             for points in wanted.values():
                 for place, point in enumerate(points):
                     if point not in self._kept:
-                        self._lane(point).ask(point, NOW if place == 0 else CURVE)
-            while not all(points[0] in self._kept for points in wanted.values()):
+                        for one in {point, _roughly(point)} - self._kept.keys():
+                            self._lane(one).ask(one, NOW if place == 0 else CURVE)
+            while not all(self._known(points[0]) for points in wanted.values()):
                 left = until - time.monotonic()
                 if left <= 0:
                     break
                 self._done.wait(left)
-            found = {name: [(p, self._kept.get(p)) for p in points] for name, points in wanted.items()}
-            if all(answer is not None for points in found.values() for _, answer in points):
+            found = {name: [(p, self._known(p)) for p in points] for name, points in wanted.items()}
+            if all(
+                answer is not None and not answer.get("approximate")
+                for points in found.values()
+                for _, answer in points
+            ):
                 for near in self._near(asked, tuple(wanted)):
                     if near not in self._kept:
                         self._lane(near).ask(near, AHEAD)
@@ -175,8 +181,13 @@ class Forecasts:
             | ({"mlp": {"chosen": None, "points": [], "pending": 0, "unit": None}} if "mlp" in models else {})
         }
 
+    def _known(self, asked: Asked) -> dict[str, Any] | None:
+        """The plan's figure, else the rough one, which says that it is, else None."""
+        return self._kept.get(asked) or self._kept.get(_roughly(asked))
+
     def _lane(self, asked: Asked) -> _Lane:
-        return self._lanes.get(asked.model if asked.classes is None else "", self._lanes["closed forms"])
+        simulated = asked.classes is None and not asked.rough
+        return self._lanes.get(asked.model if simulated else "", self._lanes["closed forms"])
 
     def _wanted(self, asked: Asked, model: str) -> list[Asked]:
         """The chosen ε first, then the others from near to far."""
@@ -198,15 +209,25 @@ def _beside(value: int) -> list[int]:
     return [*above[:1], *below[-1:]]
 
 
+def _roughly(asked: Asked) -> Asked:
+    """What stands in for a plan that is simulated for longer than a user waits; the plan itself where none is."""
+    return replace(asked, rough=True) if asked.model == _SLOW and asked.classes is None else asked
+
+
 def _told(points: list[tuple[Asked, dict[str, Any] | None]]) -> dict[str, Any]:
     known = [(asked.epsilon, answer) for asked, answer in points if answer is not None]
     drawn = sorted(
-        ({"epsilon": e, **answer["cost"]} for e, answer in known if answer.get("cost")), key=lambda p: p["epsilon"]
+        (
+            {"epsilon": e, **answer["cost"], "approximate": bool(answer.get("approximate"))}
+            for e, answer in known
+            if answer.get("cost")
+        ),
+        key=lambda p: p["epsilon"],
     )
     chosen = points[0][1]
     return {
         "chosen": chosen,
         "points": drawn,
-        "pending": sum(answer is None for _, answer in points),
+        "pending": sum(answer is None or bool(answer.get("approximate")) for _, answer in points),
         "unit": drawn[0]["unit"] if drawn else None,
     }

@@ -15,22 +15,25 @@ __all__ = ["answer", "main"]
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Plan one model for one budget: what `gratis compare` shows of it."""
-    from gratis.estimators.fit_plan import plan
+    """Plan one model for one budget: what `gratis compare` shows of it; or its cost roughly, in closed form."""
+    from gratis.estimators.fit_plan import plan, rough_cost
     from gratis.records.errors import GratisError
 
     try:
+        if request.get("rough"):
+            sizes = {name: request[name] for name in ("rows", "columns", "epsilon", "delta", "neighbouring")}
+            return {"cost": _named(rough_cost(request["model"], **sizes)), "approximate": True}
         made = plan(
             request["model"], rows=request["rows"], columns=request["columns"], classes=request["classes"],
             epsilon=request["epsilon"], delta=request["delta"], neighbouring=request["neighbouring"],
         )  # fmt: skip
     except GratisError as error:
         return {"error": " ".join(str(error).split())}
-    cost = made.cost
-    return {
-        "cost": None if cost is None else dict(zip(("value", "low", "high", "unit"), cost, strict=True)),
-        "words": made.words(),
-    }
+    return {"cost": _named(made.cost), "words": made.words()}
+
+
+def _named(cost: tuple[float, float, float, str] | None) -> dict[str, Any] | None:
+    return None if cost is None else dict(zip(("value", "low", "high", "unit"), cost, strict=True))
 
 
 def main() -> None:

@@ -76,12 +76,13 @@ export function planView(root) {
       const radio = el("input", { type: "radio", name: "model", value: name, checked: name === state.model, onchange: () => { state.model = name; draw(last); move(); } });
       return el("tr", { class: name === state.model ? "chosen" : "" },
         el("td", {}, el("label", {}, radio, el("span", { class: "dot", style: { background: COLOURS[name] } }), NAMES[name])),
-        el("td", { class: "num" }, cost ? short(cost.value, 2) : m.chosen?.error ? "not possible" : m.pending ? "planning…" : "not predicted"),
+        el("td", { class: "num" }, cost ? (m.chosen.approximate ? "≈ " : "") + short(cost.value, 2) : m.chosen?.error ? "not possible" : m.pending ? "planning…" : "not predicted"),
         el("td", { class: "num soft" }, cost ? `${short(cost.low, 2)} to ${short(cost.high, 2)}` : ""));
     }))));
     const waiting = series.reduce((sum, s) => sum + s.pending, 0);
     const error = found.models[state.model].chosen?.error;
-    status.textContent = error || (waiting ? "Simulating the rest of the picture…" : "Against the same model without privacy. Which model fits the data better, sizes cannot tell.");
+    const rough = names.some((name) => found.models[name].points.some((p) => p.approximate));
+    status.textContent = error || (rough ? "≈ is a first figure in closed form, without the effect of clipping; it is being replaced by the simulated plan…" : waiting ? "Simulating the rest of the picture…" : "Against the same model without privacy. Which model fits the data better, sizes cannot tell.");
     const a = found.attacker;
     fill(gains, found.warning ? el("p", { class: "note warn" }, found.warning) : null,
       el("div", { class: "row", style: { alignItems: "center" } }, el("div", {}, numbers([[a.right, "of answers right, at most"], [a.recognised, "recognised at 1 % false alarms"], state.rowsPerPerson > 1 ? [short(a.person_epsilon), `ε for a person with ${state.rowsPerPerson} rows`] : [short(a.mu), "μ, the Gaussian-DP parameter"]]), a.words.map((w) => el("p", {}, w))), el("div", { style: { flex: "0 1 15rem" } }, tradeoff(a.curve))));
