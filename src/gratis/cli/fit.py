@@ -58,6 +58,7 @@ def fit(
     features: str | None = typer.Option(None, help="For random-features: tanh, relu, erf or scattering (images)."),
     n_features: int | None = typer.Option(None, help="For random-features: how many."),
     inference: bool = typer.Option(False, "--inference", help="For linear and logistic: intervals of coefficients."),
+    balanced: bool = typer.Option(False, "--balanced", help="Decide as if all classes were equally frequent; free."),
     hold_out: float = typer.Option(0.0, help="Share of the rows kept for a private score, at most 0.5."),
     ledger: Path | None = typer.Option(None, help="Ledger file that is asked first."),
     budget: str | None = typer.Option(None, help="Name of the data set's budget in the ledger."),
@@ -85,6 +86,8 @@ def fit(
     options = {name: value for name, value in options.items() if value is not None}
     if inference:
         options["inference"] = True
+    if balanced:
+        options["class_weight"] = "balanced"
     planned = None
     if plan_file is not None:
         if options or model != "auto" or (epsilon, delta, neighbouring) != (None, None, "replace-one"):
@@ -100,7 +103,7 @@ def fit(
             raise GratisError("--algorithm belongs to --model linear and logistic")
         if inference and model not in ("linear", "logistic"):
             raise GratisError("--inference belongs to --model linear and logistic")
-        if options.keys() - {"algorithm", "inference"} and model != "random-features":
+        if options.keys() - {"algorithm", "inference", "class_weight"} and model != "random-features":
             raise GratisError("--features and --n-features belong to --model random-features")
         with showing("planning from public facts", quiet=as_json):
             job = plan_table_fit(

@@ -111,6 +111,8 @@ def plan_table_fit(
     )
     choice = choose_model(facts, budget) if model == "auto" else None
     chosen = choice.model if choice else model
+    if options.get("class_weight") is not None and (task != "classification" or chosen == "mlp"):
+        raise GratisError("weights of classes are for the logistic, additive and random-features classifiers")
     given = model_parameters(chosen, task, epsilon=budget.epsilon, delta=budget.delta, **options)
     if chosen == "random-features":
         check_features(given, rows.n_features, n_classes, options)
