@@ -21,9 +21,6 @@ Groups = NDArray[np.int64]
 
 _FLOOR, _CEILING = 1e-9, 10.0  # of variances, for targets of variance 1
 _WRONG = 1.0  # relative error of second moments, as far as old gradients are concerned; validation parts, .15 … 2
-# What noise beside that of the gradients does to curves, as a share of what shrinking leaves open. By simulation on six
-# synthetic cells of benchmarks/shape_bands.py (30 to 60 replicates, three of classes): with 0 they cover .88 to .96.
-_BESIDE = 1 / 3
 _PSEUDO_COEFFICIENTS = 10.0  # recipe D: how strongly a group's variance is drawn to that of its kind
 
 
@@ -132,19 +129,23 @@ class GradientHistory:
         evidence, pull = self._regression(output, moments, ridge, curvature=curvature, sampling=sampling)
         return _empirical_bayes(evidence, pull, start, groups, rounds)
 
-    def covariance(self, slope: Array, spread: Array, variances: Array, *, output: int, curvature: float) -> Array:
+    def covariance(
+        self, slope: Array, spread: Array, variances: Array, beside: Array, *, output: int, curvature: float
+    ) -> Array:
         """Return how far noise moves the posterior mean, at given variances of the coefficients.
 
-        ΣAΣ + `_BESIDE`·(Σ − ΣAΣ) with the posterior's covariance Σ = (A + 1/variances)⁻¹ and A = H(V + S)⁻¹H: `slope`
-        H is the derivative of gradients where the fit ended, `spread` S their variance by sampling. ΣAΣ is what the
-        noise of the gradients does to the mean; noisy second moments, histograms and learnt variances do more.
+        ΣAΣ + `beside`·(Σ − ΣAΣ), feature by feature, with the posterior's covariance Σ = (A + 1/variances)⁻¹ and
+        A = H(V + S)⁻¹H: `slope` H is the derivative of gradients where the fit ended, `spread` S their variance by
+        sampling. ΣAΣ is what the noise of the gradients does to the mean; noisy second moments, histograms and learnt
+        variances do more.
         """
         noise, _ = self._noise(output, curvature)
         half = solve_triangular(_cholesky(noise + spread), slope, lower=True)
         deviations = np.sqrt(variances)
         evidence = half.T @ half
         inner = _inverse(_cholesky(np.eye(len(evidence)) + deviations[:, None] * evidence * deviations))
-        return np.asarray(deviations[:, None] * (inner - (1 - _BESIDE) * inner @ inner) * deviations)
+        taken = np.sqrt(1 - beside)
+        return np.asarray(deviations[:, None] * (inner - taken[:, None] * (inner @ inner) * taken) * deviations)
 
     def _regression(
         self, output: int, moments: Array, ridge: float, *, curvature: float, sampling: float
