@@ -30,6 +30,7 @@ _LAZY = {
     "Descent": "gratis.records.settings",
     "Facts": "gratis.records.facts",
     "plan": "gratis.estimators.fit_plan",
+    "privatise": "gratis.estimators.own_loop",
     "read_plan": "gratis.estimators.fit_plan",
     "account": "gratis.accounting",
     "audit": "gratis.audits.estimators",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -124,12 +126,24 @@ def test_the_reader_of_imports_would_notice() -> None:
 
 
 def test_core_never_imports_torch_or_dp_accounting_at_import_time() -> None:
-    import subprocess
-    import sys
-
     code = (
         "import sys, gratis, gratis.accounting, gratis.records.events, gratis.mechanisms.noise;"
         "heavy = {'torch', 'dp_accounting', 'matplotlib', 'pandas', 'sklearn', 'pyarrow'} & set(sys.modules);"
         "sys.exit(str(heavy) if heavy else 0)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_plan_of_any_model_and_a_dry_run_load_no_estimator(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("a,b,y\n" + "".join(f"{i % 7},{i % 5}.5,{i % 11}.25\n" for i in range(200)), encoding="utf-8")
+    code = (
+        "import sys; import gratis; from gratis.cli.program import run\n"
+        "for model, classes in (('linear', None), ('logistic', 2), ('additive', None), ('mlp', 2)):\n"
+        "    gratis.plan(model, rows=500, columns=3, classes=classes, epsilon=1.0, delta=1e-4)\n"
+        f"code = run(['fit', {str(table)!r}, '--target', 'y', '--epsilon', '1', '--delta', '1e-4', '--dry-run'])\n"
+        "heavy = {'torch', 'matplotlib', 'pandas', 'sklearn', 'numba', 'scipy.optimize'} & set(sys.modules)\n"
+        "sys.exit(f'{code} {sorted(heavy)}' if code or heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+HOW_TO = Path(__file__).parents[2] / "docs" / "howto"
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "private-table.md"
 
 
@@ -19,3 +20,19 @@ def test_from_csv_to_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for block in blocks:
         exec(compile(block, str(TUTORIAL), "exec"), names)
     assert (tmp_path / "income" / "certificate.json").is_file()
+
+
+@pytest.mark.skipif(not HOW_TO.is_dir(), reason="the documentation is not part of this installation")
+@pytest.mark.parametrize(("page", "written"), [("own-loop.md", "certificate.json"), ("silos.md", "share-2.json")])
+def test_pages_that_are_programs(page: str, written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if page == "own-loop.md":
+        pytest.importorskip("torch")
+        pytest.importorskip("dp_accounting")
+    text = (HOW_TO / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert blocks
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, page, "exec"), names)
+    assert (tmp_path / written).is_file()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gratis.accounting.network_descent import network_descent_event
 from gratis.ledger import Ledger, content_fingerprint
 from gratis.ledger.chain import Entry
 from gratis.ledger.payloads import BudgetPayload
@@ -273,6 +274,35 @@ def _taken(noise_std: float, name: str = "d") -> tuple[str, dict]:
 def test_a_well_hashed_chain_that_makes_no_sense_is_refused(tmp_path, entries):
     with pytest.raises(LedgerError, match="makes no sense"):
         Ledger.open(_forge(tmp_path / "l", *entries))
+
+
+def test_steps_of_a_run_are_claimed_before_they_are_released(tmp_path):
+    ledger = Ledger.create(tmp_path / "l", {"census": Budget(mu=0.5)})
+    event = network_descent_event(100, 10, mu=0.5, neighbouring="replace-one")
+    ticket = ledger.reserve("census", event)
+    assert ledger.claimed_steps(ticket.id) == 0
+    ledger.claim(ticket.id, run="a", released=0, claimed=4)
+    ledger.claim(ticket.id, run="a", released=2, claimed=2)  # a checkpoint: no more than two so far
+    assert Ledger.open(ledger.path).claimed_steps(ticket.id) == 2
+    ledger.claim(ticket.id, run="a", released=2, claimed=6)
+    for run, released in (("b", 2), ("a", 1), ("b", 5)):  # what another run claimed counts as released
+        with pytest.raises(LedgerError, match="count as released"):
+            ledger.claim(ticket.id, run=run, released=released, claimed=8)
+    ledger.claim(ticket.id, run="b", released=6, claimed=10)
+    with pytest.raises(LedgerError, match="10 count as released"):
+        ledger.claim(ticket.id, run="a", released=6, claimed=10)
+    with pytest.raises(LedgerError, match="10 steps in all"):
+        ledger.claim(ticket.id, run="b", released=6, claimed=11)
+    with pytest.raises(LedgerError, match="counts steps"):
+        ledger.claim(ticket.id, run="b", released=8, claimed=7)
+    ledger.commit(ticket.id, event)
+    with pytest.raises(LedgerError, match="not committed yet"):
+        ledger.claim(ticket.id, run="b", released=10, claimed=10)
+    assert ledger.verify().entries == 8
+    other = Ledger.create(tmp_path / "m", {"census": Budget(mu=0.5)})
+    single = other.reserve("census", _event())
+    with pytest.raises(LedgerError, match="only a run of steps"):
+        other.claim(single.id, run="a", released=0, claimed=0)
 
 
 def test_verify_recomputes_every_total(tmp_path):

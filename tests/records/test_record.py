@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gratis.ledger.payloads import BudgetPayload, CommitmentPayload, Fingerprint, ReservationPayload
+from gratis.ledger.payloads import BudgetPayload, ClaimPayload, CommitmentPayload, Fingerprint, ReservationPayload
 from gratis.records.budget import Budget
 from gratis.records.certificates import Certificate
 from gratis.records.errors import GratisError
@@ -54,6 +54,7 @@ RECORDS: list[Record] = [
     BudgetPayload(name="d", budget=Budget(mu=0.5), fingerprint=Fingerprint(sha256="0" * 64)),
     ReservationPayload(name="d", event=EVENT, purpose="training", note=""),
     CommitmentPayload(name="d", reservation="x"),
+    ClaimPayload(name="d", reservation="x", run="r", released=1, claimed=2),
     EVENT,
     Composition((EVENT, Composition((EVENT,)))),
 ]

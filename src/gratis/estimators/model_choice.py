@@ -24,8 +24,6 @@ from gratis.estimators.model_parameters import (
     LogisticParameters,
     NetworkParameters,
 )
-from gratis.recipes.additive_plan import bends
-from gratis.recipes.random_features import feature_map_of
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
 from gratis.records.facts import Facts
@@ -77,6 +75,8 @@ def _kinds(model: str, task: str) -> tuple[type[FitParameters], str]:
 
 def check_features(given: Any, n_inputs: int, n_classes: int | None, options: Mapping[str, Any]) -> None:
     """Refuse before anything is simulated or reserved the features that a random-features model cannot compute."""
+    from gratis.recipes.random_features import feature_map_of
+
     if given.features == "scattering" and "n_features" in options:
         raise GratisError("the size of the images sets the number of scattering features: leave --n-features out")
     given._choice("features", _FEATURES["regression" if n_classes is None else "classification"])
@@ -91,6 +91,8 @@ def choose_model(facts: Facts, budget: Budget) -> ModelChoice:
     >>> choose_model(Facts(rows=500, columns=10), Budget(epsilon=1.0, delta=1e-5)).model
     'linear'
     """
+    from gratis.recipes.additive_plan import bends
+
     records = facts.rows * calibrate_mu(budget) / budget.neighbouring.sensitivity_factor
     have = f"{records / facts.columns:.0f} records a column in units of the noise (rows times μ)"
     if bends(records, facts.columns, facts.classes):

@@ -65,6 +65,8 @@ class LinearParameters(FitParameters):
 
     def _estimand(self) -> str | None:
         """What intervals are of: the checked parameter `inference`; None without intervals."""
+        if self.inference is False:
+            return None
         from gratis.recipes.linear_inference import ESTIMANDS
 
         if self.inference is not True and self.inference not in (False, *ESTIMANDS):
@@ -85,7 +87,7 @@ class LogisticParameters(LinearParameters):
     class_weight: Mapping[Any, float] | str | None = None
 
     def _recipe(self, facts: Facts) -> Recipe:
-        if self.class_weight is not None and (self.inference or self.algorithm == "one-pass"):
+        if self.class_weight is not None and (self._estimand() or self.algorithm == "one-pass"):
             raise GratisError("class_weight is for the full-batch fit without inference")
         return super()._recipe(facts)
 

@@ -7,7 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from gratis.ledger.chain import Entry
-from gratis.ledger.payloads import PAYLOADS, BudgetPayload, CommitmentPayload, Fingerprint, ReservationPayload
+from gratis.ledger.payloads import (
+    PAYLOADS,
+    BudgetPayload,
+    ClaimPayload,
+    CommitmentPayload,
+    Fingerprint,
+    ReservationPayload,
+)
 from gratis.ledger.spending import spending, total_mu
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError, LedgerError
@@ -15,7 +22,7 @@ from gratis.records.events import Event
 from gratis.records.notebook import card
 from gratis.records.record import JsonObject, Record, plain
 
-__all__ = ["Account", "Reservation", "Status", "add_up", "reservation"]
+__all__ = ["Account", "Reservation", "Status", "add_up", "check_claim", "reservation"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +47,7 @@ class Account:
     budget: Budget
     fingerprint: str | None
     reservations: dict[str, Reservation] = field(default_factory=dict)
+    claims: dict[str, ClaimPayload] = field(default_factory=dict)
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -161,6 +169,28 @@ def _apply(accounts: dict[str, Account], entry: Entry) -> None:
         if reserved.committed:
             raise LedgerError("a reservation is committed once")
         reservations[reserved.id] = replace(reserved, committed=True)
+    elif isinstance(content, ClaimPayload):
+        account = accounts[content.name]
+        check_claim(account.reservations[content.reservation], account.claims.get(content.reservation), content)
+        account.claims[content.reservation] = content
+
+
+def check_claim(reserved: Reservation, last: ClaimPayload | None, claim: ClaimPayload) -> None:
+    """Refuse a claim after which more steps could be released than were reserved.
+
+    What one run claimed counts as released for any other: it may have died at any moment, or be running still.
+    """
+    steps = getattr(reserved.event, "steps", None)
+    if steps is None or reserved.committed:
+        raise LedgerError("only a run of steps that is not committed yet can claim steps; nothing was written")
+    if claim.claimed > steps:
+        raise LedgerError(f"the reservation has {steps} steps in all; nothing was written")
+    floor = 0 if last is None else last.released if last.run == claim.run else last.claimed
+    if claim.released < floor:
+        raise LedgerError(
+            f"of the reservation's {steps} steps {floor} count as released, by a run that went on meanwhile; "
+            "nothing was written"
+        )
 
 
 def reservation(entry: Entry, content: ReservationPayload) -> Reservation:

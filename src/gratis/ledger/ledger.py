@@ -11,9 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from gratis.ledger.accounts import Account, Reservation, Status, add_up, reservation
+from gratis.ledger.accounts import Account, Reservation, Status, add_up, check_claim, reservation
 from gratis.ledger.chain import Entry
-from gratis.ledger.payloads import BudgetPayload, CommitmentPayload, Fingerprint, Payload, ReservationPayload
+from gratis.ledger.payloads import (
+    BudgetPayload,
+    ClaimPayload,
+    CommitmentPayload,
+    Fingerprint,
+    Payload,
+    ReservationPayload,
+)
 from gratis.ledger.spending import check_affordable, spending
 from gratis.ledger.storage import FORMAT, Snapshot, append, create_file, read, transact, writer
 from gratis.records.budget import Budget
@@ -169,6 +176,29 @@ class Ledger:
 
         self._append("commitment", decide)
         return self.reservation(reservation_id)
+
+    def claim(self, reservation_id: str, *, run: str, released: int, claimed: int) -> None:
+        """Record, before it happens, that the reserved run's steps up to `claimed` may be released by `run`.
+
+        A training that can be resumed claims its steps in blocks, so that the ledger knows how many may have been
+        released whatever becomes of the process: all that another run claimed counts as released.
+        """
+
+        def decide(accounts: dict[str, Account]) -> Payload:
+            reserved = _reservation(accounts, reservation_id)
+            payload = ClaimPayload(
+                name=reserved.name, reservation=reserved.id, run=run, released=released, claimed=claimed
+            )
+            check_claim(reserved, accounts[reserved.name].claims.get(reserved.id), payload)
+            return payload
+
+        self._append("claim", decide)
+
+    def claimed_steps(self, reservation_id: str) -> int:
+        """Return how many steps of a reserved run may have been released."""
+        accounts = self._read()[1]
+        last = accounts[_reservation(accounts, reservation_id).name].claims.get(reservation_id)
+        return 0 if last is None else last.claimed
 
     def reservation(self, reservation_id: str) -> Reservation:
         """Return one reservation as it stands."""

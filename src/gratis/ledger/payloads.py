@@ -11,7 +11,9 @@ from gratis.records.errors import LedgerError
 from gratis.records.events import Event, event_from_json
 from gratis.records.record import Record
 
-__all__ = ["PAYLOADS", "BudgetPayload", "CommitmentPayload", "Fingerprint", "Payload", "ReservationPayload"]
+__all__ = [
+    "PAYLOADS", "BudgetPayload", "ClaimPayload", "CommitmentPayload", "Fingerprint", "Payload", "ReservationPayload",
+]  # fmt: skip
 
 _NAME_LENGTH = 200
 _NOTE_LENGTH = 2000
@@ -72,9 +74,29 @@ class CommitmentPayload(Record):
     reservation: str
 
 
-Payload = BudgetPayload | ReservationPayload | CommitmentPayload
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimPayload(Record):
+    """Of a reserved run's steps, `released` may have been released by now, and up to `claimed` before the next entry.
+
+    `run` names the process that claims: one that goes on from a checkpoint has another name than the one before it.
+    """
+
+    name: str
+    reservation: str
+    run: str
+    released: int
+    claimed: int
+
+    def __post_init__(self) -> None:
+        _check_text("the name of a run", self.run, _NAME_LENGTH)
+        if not 0 <= self.released <= self.claimed:
+            raise LedgerError("a claim counts steps: 0 ≤ released ≤ claimed")
+
+
+Payload = BudgetPayload | ReservationPayload | CommitmentPayload | ClaimPayload
 PAYLOADS: dict[str, type[Payload]] = {
     "budget": BudgetPayload, "reservation": ReservationPayload, "commitment": CommitmentPayload,
+    "claim": ClaimPayload,
 }  # fmt: skip
 
 

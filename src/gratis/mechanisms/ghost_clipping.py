@@ -127,6 +127,13 @@ class ClippedGradientSum:
         """Number of trainable parameters."""
         return int(self._ends[-1])
 
+    def refuse_changes(self) -> None:
+        """Refuse a module that is no longer the one this sum was made for: other parameters, or ones that mix."""
+        now = [p for p in self.module.parameters() if p.requires_grad]
+        if [*map(id, now)] != [*map(id, self.parameters)] or [*map(id, _units(self.module))] != [*map(id, self._units)]:
+            raise GratisError("the module's trainable parameters or layers are no longer those that were checked")
+        _refuse(self.module, now)
+
     def split(self, vector: NDArray[np.float64]) -> list[Tensor]:
         """Cut a flat vector into tensors shaped and typed like the parameters."""
         parts = (vector[a:b] for a, b in zip(self._ends[:-1], self._ends[1:], strict=True))

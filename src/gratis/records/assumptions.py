@@ -77,6 +77,42 @@ ASSUMPTIONS: dict[str, Assumption] = {
         ("that the target has more than # different values is public",),
         check="see whether the kind of target is documented, or the fit was run with --task",
     ),
+    "persons": Assumption(
+        "give all rows of a person the same id, and nobody else's",
+        (
+            "all rows of a person carry the same id, and nobody else's do; how many persons there are is public, how "
+            "many rows each of them has is not",
+        ),
+        check="see how the ids were made: nobody has two, by a change of name, of address or of system",
+    ),
+    "disjoint-persons": Assumption(
+        "the score and the model are about different people",
+        (
+            "held-out persons were chosen by their ids alone, which are public labels here: all rows of a person enter "
+            "the model, or all the score, so that releasing both costs the larger of the two budgets, not their sum",
+        ),
+        check="see that the ids tell nothing of the rows, for example that they are no dates of entry",
+    ),
+    "own-loop": Assumption(
+        "the owner's program used the noisy gradients and let nothing else out that was computed from the rows",
+        ("own loop: of what was computed from the records only the noisy gradients were used outside",),
+        check="read the loop: it must not log, store or act on losses, batches or gradients of private rows",
+    ),
+    "records-apart": Assumption(
+        "the network treats every record by itself; the program tried it on synthetic records",
+        ("the module and its loss treat records one by one, and raise on none",),
+        check="see that no layer looks across the batch, and that the loss returns one value a record",
+    ),
+    "trusted-ranks": Assumption(
+        "the machines that trained together trusted each other: the first of them saw exact sums",
+        ("several processes: every one ran this program on its own records, and rank 0 saw exact sums",),
+        check="see who could read the memory of the first machine and the network between them",
+    ),
+    "honest-silos": Assumption(
+        "most organisations kept their own noise secret, and what each of them sent was never seen by itself",
+        ("silos: at least the planned number added their share of the noise and kept it, and nobody saw one share",),
+        check="see how shares were added up (secure aggregation), and which organisations might collude",
+    ),
     "disjoint-parts": Assumption(
         "the score and the model are about different people",
         (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,13 +13,15 @@ from torch import Tensor, nn
 from gratis.accounting.network_descent import MOST_STEPS
 from gratis.mechanisms.ghost_clipping import ClippedGradientSum, Loss, cross_entropy
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.ranks import Ranks
 from gratis.numerics.network_rounding import network_rounding_inflation
 from gratis.records.checks import check_count, check_positive
 from gratis.records.errors import GratisError
 from gratis.records.events import FullBatchDescent, PoissonSubsampledGaussian
+from gratis.stages.noisy_gradients import full_batch_gradients, poisson_gradients
 from gratis.stages.poisson_sampling import PoissonSampling
 
-__all__ = ["NetworkResult", "falling_rates", "train_full_batch", "train_poisson"]
+__all__ = ["NetworkResult", "checked_arrays", "falling_rates", "train_full_batch", "train_poisson"]
 
 Optimiser = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 _LARGEST_RATE = 1e30  # float32 parameters cannot be moved by more than 3e38
@@ -104,7 +105,7 @@ def train_full_batch(
     _check_helpers(noise, optimiser)
     gradient = ClippedGradientSum(module, loss, clip_norm=clip_norm, micro_batch=micro_batch)
     rates = _rates(learning_rates, event.steps)
-    X, y = _arrays(X, y)
+    X, y = checked_arrays(X, y)
     n = len(X)
     if n != event.n_records:
         raise GratisError(f"the event was made for {event.n_records} records; make one for the number in X")
@@ -112,16 +113,10 @@ def train_full_batch(
     if not units.min() > 0:
         raise GratisError("the event must have a positive learning rate in every step")
     _check_inflation(event.rounding_inflation, n, event)
-    stds = event.noise_stds.array() / units
     gradient.check(X, y)
 
-    def released() -> Iterator[NDArray[np.float64]]:
-        for std in stds:
-            with _buffers_kept(module):
-                total = gradient(X, y)
-            yield gradient.clip_norm * noise.release(total / (n * gradient.clip_norm), float(std))
-
-    _descend(gradient, released(), rates, optimiser, average)
+    released = full_batch_gradients(gradient, X, y, event, noise=noise, ranks=Ranks())
+    _descend(gradient, released, rates, optimiser, average)
     return NetworkResult(module, event)
 
 
@@ -158,41 +153,14 @@ def train_poisson(
     gradient = ClippedGradientSum(module, loss, clip_norm=clip_norm, micro_batch=micro_batch)
     event = sampling.event
     rates = _rates(learning_rates, event.steps)
-    X, y = _arrays(X, y)
+    X, y = checked_arrays(X, y)
     if len(X) != sampling.n_records:
         raise GratisError(f"the sampling was made for {sampling.n_records} records; make one for the number in X")
-    kappa = event.neighbouring.sensitivity_factor
-    std = event.noise_multiplier * network_rounding_inflation(sampling.n_records, sensitivity=kappa)
-    scale = gradient.clip_norm / sampling.expected_batch_size
     gradient.check(X, y)
 
-    def released() -> Iterator[NDArray[np.float64]]:
-        for rows in sampling.batches(noise):
-            with _buffers_kept(module):
-                total = gradient(X, y, rows)
-            yield scale * noise.release(total / gradient.clip_norm, std)
-
-    _descend(gradient, released(), rates, optimiser, average)
+    released = poisson_gradients(gradient, X, y, sampling, noise=noise, ranks=Ranks())
+    _descend(gradient, released, rates, optimiser, average)
     return NetworkResult(module, event)
-
-
-@contextmanager
-def _buffers_kept(module: nn.Module) -> Iterator[None]:
-    """Restore all buffers, also after an exception: those that were overwritten, exchanged, added or removed.
-
-    `ClippedGradientSum.check` sees only what synthetic records trigger.
-    """
-    before = [(part, dict(part._buffers)) for part in module.modules()]
-    copies = {tensor: tensor.clone() for _, buffers in before for tensor in buffers.values() if tensor is not None}
-    try:
-        yield
-    finally:
-        for part, buffers in before:
-            part._buffers.clear()
-            part._buffers.update(buffers)
-        with torch.no_grad():
-            for tensor, copy in copies.items():
-                tensor.copy_(copy)
 
 
 def _descend(
@@ -251,7 +219,8 @@ def _check_helpers(noise: object, optimiser: object) -> None:
         raise GratisError("optimiser must make a torch optimiser from a list of parameters, e.g. torch.optim.Adam")
 
 
-def _arrays(X: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def checked_arrays(X: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Records and targets as tensors or arrays of one positive length."""
     try:
         X, y = (values if torch.is_tensor(values) else np.ascontiguousarray(values) for values in (X, y))
         ragged = False
