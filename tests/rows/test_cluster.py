@@ -7,7 +7,10 @@ from gratis import DPAdditiveRegressor, DPLinearRegression, DPLogisticRegression
 from gratis.estimators.released_arrays import released_arrays
 from gratis.mechanisms.rows import Rows
 from gratis.records.errors import GratisError
-from gratis.rows.cluster import ClusterRows, block_sum, rows_per_block
+from gratis.records.progress import following
+from gratis.rows.cluster import ClusterRows, ClusterTable, block_sum, rows_per_block
+from gratis.rows.encoding import Column, EncodedRows, Kind, TableSchema
+from gratis.rows.tables import open_table
 
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
@@ -193,3 +196,17 @@ def test_a_wrong_address_is_one_sentence(folder, capsys, monkeypatch):
     for address in ("tcp://127.0.0.1:9", "nonsense://x", "local:0"):
         assert run(["fit", str(folder), "--target", "y", *budget, "--cluster", address]) == 2
         assert "no Dask scheduler answers" in capsys.readouterr().err
+
+
+def test_readings_on_a_cluster_tell_how_far_they_are(client, tmp_path):
+    """A share of the blocks, which is a public count, before anything is spent and at every release."""
+    path = tmp_path / "t.csv"
+    rng = np.random.default_rng(0)
+    path.write_text("a,y\n" + "\n".join(f"{a:.3f},{y:.3f}" for a, y in rng.normal(size=(30_000, 2))))
+    table = open_table(path)
+    rows = EncodedRows(table, TableSchema.of(table, target="y"), Column(name="y", kind=Kind.NUMERIC), 30_000)
+    told = []
+    with following(lambda name, share: told.append((name, share))):
+        ClusterTable(client, rows).validate()
+    assert told[0] == ("reading", 0.0)
+    assert told[-1] == ("reading", 1.0)
