@@ -4,7 +4,8 @@
 
 Every replicate draws a new table and new noise. Tables are in odd units (factors 25, 1 and .01, shifted), R² is about
 .5: normal columns; columns in turn log-normal, 0/1 and normal, with skewed errors ("mixed"); neighbours correlated by
-.8; errors that grow with a column; errors of Student's law with 3 degrees. Widths are divided by those of least squares
+.8; errors that grow with a column; errors of Student's law with 3 degrees; skewed errors; 0/1 columns, of which .5 to
+.08 are ones ("binary"). Widths are divided by those of least squares
 with its robust covariance on the same rows; R² is on fresh rows, "plain" that of the fit without inference.
 """
 
@@ -23,7 +24,7 @@ from gratis import DPLinearRegression
 
 Array = NDArray[np.float64]
 DELTA, TEST = 1e-6, 2000
-KINDS = ("normal", "mixed", "correlated", "heteroscedastic", "heavy", "skewed")
+KINDS = ("normal", "mixed", "correlated", "heteroscedastic", "heavy", "skewed", "binary")
 LAWS = {"mixed": "mixed columns, log-normal errors", "heavy": "normal columns, student errors"}
 LAWS |= {"skewed": "normal columns, log-normal errors"}
 # Kind, rows, columns, ε, relation; the cheapest and the most telling first.
@@ -54,6 +55,9 @@ def draw(kind: str, n: int, d: int, rng: np.random.Generator) -> tuple[Array, Ar
         X[:, ::3], X[:, 1::3] = np.exp(0.8 * X[:, ::3]), X[:, 1::3] > 0.8
         sizes[::3], sizes[1::3] = np.sqrt((np.exp(0.64) - 1) * np.exp(0.64)), np.sqrt(0.2119 * 0.7881)
         errors = (np.exp(0.8 * errors) - np.exp(0.32)) / np.sqrt((np.exp(0.64) - 1) * np.exp(0.64))
+    if kind == "binary":
+        shares = np.linspace(0.5, 0.08, d)
+        X, sizes = (rng.random((n, d)) < shares).astype(np.float64), np.sqrt(shares * (1 - shares))
     if kind == "heteroscedastic":
         errors *= (0.3 + np.abs(X[:, 0])) / np.sqrt(0.09 + 0.6 * np.sqrt(2 / np.pi) + 1)
     if kind == "heavy":

@@ -174,3 +174,18 @@ def test_the_python_of_a_classifier_runs_as_printed(tmp_path: Path, monkeypatch:
     assert found["model"].certificate_.event == saved.estimator.certificate_.event
     assert found["model"].certificate_.assumptions == saved.estimator.certificate_.assumptions
     assert set(found["model"].predict("t.csv")) == {"a", "b"}
+
+
+def test_balanced_classes_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--balanced` moves the intercepts of a classifier, and is refused where there are no classes."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(3000, 2))
+    rare = np.where(2 * x[:, 0] + rng.logistic(size=3000) > 4, "yes", "no")
+    lines = ["a,b,rare", *(f"{a},{b},{r}" for (a, b), r in zip(x, rare, strict=True))]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    common = ["--epsilon", "4", "--delta", "1e-5", "--output", str(tmp_path / "out"), "--no-report", "--no-audit"]
+    assert run(["fit", str(tmp_path / "t.csv"), "--target", "rare", "--classes", "no,yes", "--balanced", *common]) == 0
+    model = load_model(tmp_path / "out" / "model.gratis").estimator
+    assert 0.2 < (model.predict(x) == 1).mean() < 0.7
+    assert run(["fit", str(tmp_path / "t.csv"), "--target", "b", "--ignore", "rare", "--balanced", *common]) == 2
+    assert "weights of classes" in capsys.readouterr().err

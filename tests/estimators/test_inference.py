@@ -208,3 +208,18 @@ def test_replay_notices_a_level_that_is_clipped_too_late(monkeypatch):
         rng=np.random.default_rng(1),
     )  # fmt: skip
     assert found.alarm
+
+
+def test_windows_say_where_coefficients_hold_and_which_levels_may_lie_beyond() -> None:
+    """Levels 75 and 100 that enough rows have are inside; `hidden_share_` is a public number that falls with rows."""
+    rng = np.random.default_rng(3)
+    X = np.where(rng.random((6000, 3)) < 0.3, 100.0, 75.0)
+    y = X @ [1.0, -1.0, 0.5] + rng.standard_normal(6000)
+    asked = {"noise_seed": 1, "insecure_reproducible": True}
+    model = DPLinearRegression(1.0, 1e-6, **asked).fit(X, y)
+    assert model.hidden_share_ < 0.1
+    assert (model.windows_[:, 0] <= 75.0).all()
+    assert (model.windows_[:, 1] >= 100.0).all()
+    assert DPLinearRegression(1.0, 1e-6, **asked).fit(-X, y).hidden_share_ == model.hidden_share_
+    assert DPLinearRegression(4.0, 1e-6, **asked).fit(X, y).hidden_share_ < model.hidden_share_
+    assert DPLinearRegression(1.0, 1e-6, preprocessing="none", **asked).fit(X / 100, y / 100).hidden_share_ == 0.0

@@ -10,7 +10,7 @@ from gratis.accounting.calibration import (
     split_mu,
     unit_descent_event,
 )
-from gratis.accounting.certification import describe_guarantee, issue_certificate, verify_certificate
+from gratis.accounting.certification import PERSON_UNIT, describe_guarantee, issue_certificate, verify_certificate
 from gratis.accounting.composition import (
     account,
     compose_mu,
@@ -39,6 +39,7 @@ from gratis.accounting.zcdp import (
 )
 
 __all__ = [
+    "PERSON_UNIT",
     "LadderRow",
     "account",
     "amplification_by_iteration",

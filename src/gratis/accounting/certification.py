@@ -16,9 +16,11 @@ from gratis.records.events import Composition, Event, FullBatchDescent, LeafEven
 from gratis.records.guarantees import GDPGuarantee, GDPWithFailureGuarantee, Guarantee
 from gratis.records.record import JsonObject, plain
 
-__all__ = ["describe_guarantee", "issue_certificate", "verify_certificate"]
+__all__ = ["PERSON_UNIT", "describe_guarantee", "issue_certificate", "verify_certificate"]
 
 UNIT = "one row; the number of rows is public and fixed"
+PERSON_UNIT = "one person with all rows of that person; the number of persons is public and fixed"
+_PERSONS = "persons"  # what a certificate about persons rests on
 _CURVE_EPSILONS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 # Other versions of the mathematical libraries round differently, outward like this one: a stated bound may lie below
 # the recomputed one by so much. The smallest δ are denormal numbers with few digits.
@@ -67,10 +69,12 @@ def issue_certificate(
     assumptions: tuple[str, ...] = (),
     plan: JsonObject | None = None,
     ledger_entry: JsonObject | None = None,
+    persons: bool = False,
 ) -> Certificate:
     """Make the certificate of what `event` says was done. It never claims more than the events prove.
 
-    `assumptions` beyond those that the events need: ids of `records.assumptions`, or sentences.
+    `assumptions` beyond those that the events need: ids of `records.assumptions`, or sentences. `persons`: a record of
+    the events was a person with all rows.
     """
     leaves: tuple[LeafEvent, ...] = event.leaves() if isinstance(event, Composition) else (event,)
     if any(leaf.neighbouring is not budget.neighbouring for leaf in leaves):
@@ -78,10 +82,10 @@ def issue_certificate(
     return Certificate(
         event=event,
         budget=budget,
-        unit=UNIT,
+        unit=PERSON_UNIT if persons else UNIT,
         selection=Selection(selection),
         guarantee=plain(describe_guarantee(event, budget)),
-        assumptions=_standing_assumptions(leaves) + tuple(assumptions),
+        assumptions=_standing_assumptions(leaves, persons=persons) + tuple(assumptions),
         randomness=randomness,
         versions=_versions(),
         plan=plain(plan),
@@ -89,8 +93,8 @@ def issue_certificate(
     )
 
 
-def _standing_assumptions(leaves: tuple[LeafEvent, ...]) -> tuple[str, ...]:
-    found: tuple[str, ...] = _GENERAL
+def _standing_assumptions(leaves: tuple[LeafEvent, ...], *, persons: bool) -> tuple[str, ...]:
+    found: tuple[str, ...] = (*_GENERAL, _PERSONS) if persons else _GENERAL
     if any(isinstance(leaf, OnePassIteration) for leaf in leaves):
         found += _ONE_PASS
     if any(isinstance(leaf, FullBatchDescent) for leaf in leaves):
@@ -113,9 +117,10 @@ def verify_certificate(certificate: Certificate) -> list[str]:
     if any(leaf.neighbouring is not certificate.neighbouring for leaf in leaves):
         problems.append("the events are under another neighbouring relation than the budget")
     problems += _unproved(account(event), certificate.guarantee, certificate.budget)
-    missing = [name for name in _standing_assumptions(leaves) if name not in certificate.assumptions]
+    needed = _standing_assumptions(leaves, persons=certificate.unit == PERSON_UNIT)
+    missing = [name for name in needed if name not in certificate.assumptions]
     problems += [f"the assumption {assumption_text(name)!r} is missing" for name in missing]
-    if certificate.unit != UNIT:
+    if certificate.unit not in (UNIT, PERSON_UNIT):
         problems.append("the unit of privacy is not the one that the accounting proves")
     if not isinstance(certificate.randomness.get("secure"), bool):
         problems.append("the certificate does not say whether its randomness was secure")

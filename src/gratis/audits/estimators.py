@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis import estimators
-from gratis.accounting import verify_certificate
+from gratis.accounting import PERSON_UNIT, verify_certificate
 from gratis.audits.replay import ReplayAudit
 from gratis.audits.trainings import replay_audit
 from gratis.estimators.fit_plan import FitPlan
@@ -142,6 +142,7 @@ def audit(
     classes: int | None = None,
     pairs: int = 100,
     seed: int = 0,
+    persons: bool = False,
 ) -> ReplayAudit:
     """Replay a training on hostile neighbours, before the noise: `alarm` if any pair differs by more than is certified.
 
@@ -155,6 +156,8 @@ def audit(
         Hostile pairs.
     seed : int
         Of the synthetic rows; noise comes from the operating system.
+    persons : bool
+        Neighbours differ in a person with all rows (`groups` of a fit), as a fitted estimator's certificate says.
 
     >>> import gratis
     >>> bool(audit(gratis.DPLinearRegression(epsilon=1.0, delta=1e-5, preprocessing="none"), pairs=4).alarm)
@@ -171,10 +174,11 @@ def audit(
     if hasattr(target, "certificate_"):
         rows = rows or max(certified_records(target.certificate_), 10)
         classes = classes or (len(target.classes_) if hasattr(target, "classes_") else None)
+        persons = persons or target.certificate_.unit == PERSON_UNIT
     if columns is None:
         columns = int(getattr(target, "n_features_in_", 3))
     task = "classification" if "classes" in target.get_params(deep=False) else "regression"
-    return replay_audit(target, rows or 40, columns, task, classes or 2, pairs=pairs, seed=seed)
+    return replay_audit(target, rows or 40, columns, task, classes or 2, pairs=pairs, seed=seed, persons=persons)
 
 
 def estimator_audit(name: str, *, n: int, d: int, options: Mapping[str, object]) -> EstimatorAudit:

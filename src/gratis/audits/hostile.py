@@ -18,12 +18,13 @@ _HUGE, _TINY = 1.7e308, 5e-324
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows and targets with a hostile record at `row`; `name` says what all of it is."""
+    """Rows and targets with a hostile record at `row`; `name` says what all of it is. `groups`: whose rows they are."""
 
     name: str
     X: Array
     y: Array
     row: int
+    groups: Array | None = None
 
 
 # Feature records: (rows, position, rng) → one row.
@@ -221,7 +222,11 @@ class HostileTables:
     def _target(self, table: Table, rng: Rng) -> Any:
         options: list[Any]
         if self.classes is None:
-            options = [table.y[(table.row + 1) % self.n], *FINITE_TARGETS, *(INVALID_TARGETS if self.invalid else ())]
+            options = [
+                table.y[(table.row + 1) % len(table.y)],
+                *FINITE_TARGETS,
+                *(INVALID_TARGETS if self.invalid else ()),
+            ]
         else:
             strange = OBJECTS_OUTSIDE if self._objects else NUMBERS_OUTSIDE
             options = [*self.classes, *(strange if self._outside and rng.random() < 0.5 else ())]

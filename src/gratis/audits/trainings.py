@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.audits.hostile import HostileTables, Table
+from gratis.audits.hostile_persons import HostilePersons
 from gratis.audits.replay import Fitted, NoiseBook, ReplayAudit, Tap, Train, compare, record, replay
 from gratis.mechanisms.noise import NoiseSource
 from gratis.records.budget import Budget
@@ -39,7 +40,7 @@ _NOT_OF_THE_DATA = {"public": None, "ledger": None, "dataset": None, "noise_seed
 def estimator_training(
     create: Callable[[], Any],
     table: Table,
-    fit: Callable[[Any, Table], Any] = lambda model, table: model.fit(table.X, table.y),
+    fit: Callable[[Any, Table], Any] | None = None,
 ) -> Train:
     """A fit of a fresh estimator; published is every attribute that it has afterwards and had not before."""
 
@@ -48,7 +49,10 @@ def estimator_training(
         before = set(vars(model))
         own = model._noise_source
         model._noise_source = lambda: tap(own())
-        fit(model, table)
+        if fit is not None:
+            fit(model, table)
+        else:
+            model.fit(table.X, table.y, **({} if table.groups is None else {"groups": table.groups}))
         kept = {name: value for name, value in vars(model).items() if name not in before | {"_noise_source"}}
         return Fitted(model.certificate_.event, kept)
 
@@ -96,7 +100,7 @@ def in_primal(parameters: dict[str, Any]) -> dict[str, Any]:
 
 def audit_tables(
     training: Callable[[Table], Train],
-    tables: HostileTables,
+    tables: HostileTables | HostilePersons,
     relation: Neighbouring,
     *,
     pairs: int,
@@ -134,7 +138,15 @@ def audit_tables(
 
 
 def replay_audit(
-    estimator: Any, n: int, d: int, task: str, classes: int | None = None, *, pairs: int = 100, seed: int = 0
+    estimator: Any,
+    n: int,
+    d: int,
+    task: str,
+    classes: int | None = None,
+    *,
+    pairs: int = 100,
+    seed: int = 0,
+    persons: bool = False,
 ) -> ReplayAudit:
     """Audit an estimator's options on synthetic rows of its shape, or of a smaller one where n and d are large.
 
@@ -146,6 +158,7 @@ def replay_audit(
     classes : number of classes.
     pairs : hostile pairs; those whose values are not visible (dual engine) are replayed in the primal as well.
     seed : of the synthetic rows; noise is the estimator's own.
+    persons : neighbours differ in a person with all rows, and n are persons; so where a certificate's unit is one.
     """
     parameters = estimator.get_params(deep=False)
     images = parameters.get("features") == "scattering"
@@ -172,7 +185,8 @@ def replay_audit(
     def training(table: Table, chosen: dict[str, Any] = settings) -> Train:
         return estimator_training(lambda: type(estimator)(**chosen), table)
 
-    tables = HostileTables(n=rows, d=columns, classes=labels, invalid=settings["on_invalid"] != "raise")
+    records = HostileTables(n=rows, d=columns, classes=labels, invalid=settings["on_invalid"] != "raise")
+    tables = HostilePersons(records) if persons else records
     relation = Neighbouring.parse(settings["neighbouring"])
     rng, book = np.random.default_rng(seed), NoiseBook()
     record(training(tables.draw(rng)))  # imports and caches warm up: their warnings are nobody's secret

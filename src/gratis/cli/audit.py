@@ -227,6 +227,7 @@ def replay(
     d: int = typer.Option(3, "--d", help="Columns, at most 5 of them are made."),
     classes: int = typer.Option(2, help="Classes of a classifier."),
     seed: int = typer.Option(0, help="Of the synthetic rows; noise comes from the operating system."),
+    persons: bool = typer.Option(False, "--persons", help="Neighbours differ in a person with all rows."),
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Replay one fit's releases on hostile neighbours: exact, and sees everything that happens before the noise.
@@ -247,12 +248,12 @@ def replay(
         chosen = options | {"epsilon": 2.0 if epsilon is None else epsilon, "delta": 1e-5 if delta is None else delta}
         made = make_estimator(target, chosen)
         with showing("replaying hostile pairs", quiet=as_json):
-            found = audit(made, rows=n, columns=d, classes=classes, pairs=pairs, seed=seed)
+            found = audit(made, rows=n, columns=d, classes=classes, pairs=pairs, seed=seed, persons=persons)
         emit_replay(target, found, as_json=as_json, alarm=ALARM)
         return
     if not Path(target).is_file():
         raise GratisError(f"{target!r} is no model file, and no estimator: {', '.join(ESTIMATORS)}")
-    given = [name for name, value in options.items() if value is not None]
+    given = [name for name, value in options.items() if value is not None] + ["persons"] * persons
     if given:
         raise GratisError(f"a model file states its own options: leave out --{given[0].replace('_', '-')}")
     model = verified_model(target)

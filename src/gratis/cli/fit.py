@@ -53,10 +53,12 @@ def fit(
     separator: str | None = SEPARATOR_OPTION,
     decimal: str | None = DECIMAL_OPTION,
     neighbouring: str = typer.Option("replace-one", help="replace-one or zero-out."),
+    unit: str | None = typer.Option(None, help="Column of ids: a person with all rows is protected, not a row."),
     algorithm: str | None = typer.Option(None, help="For linear and logistic: full-batch or one-pass."),
     features: str | None = typer.Option(None, help="For random-features: tanh, relu, erf or scattering (images)."),
     n_features: int | None = typer.Option(None, help="For random-features: how many."),
     inference: bool = typer.Option(False, "--inference", help="For linear and logistic: intervals of coefficients."),
+    balanced: bool = typer.Option(False, "--balanced", help="Decide as if all classes were equally frequent; free."),
     hold_out: float = typer.Option(0.0, help="Share of the rows kept for a private score, at most 0.5."),
     ledger: Path | None = typer.Option(None, help="Ledger file that is asked first."),
     budget: str | None = typer.Option(None, help="Name of the data set's budget in the ledger."),
@@ -84,6 +86,8 @@ def fit(
     options = {name: value for name, value in options.items() if value is not None}
     if inference:
         options["inference"] = True
+    if balanced:
+        options["class_weight"] = "balanced"
     planned = None
     if plan_file is not None:
         if options or model != "auto" or (epsilon, delta, neighbouring) != (None, None, "replace-one"):
@@ -99,7 +103,7 @@ def fit(
             raise GratisError("--algorithm belongs to --model linear and logistic")
         if inference and model not in ("linear", "logistic"):
             raise GratisError("--inference belongs to --model linear and logistic")
-        if options.keys() - {"algorithm", "inference"} and model != "random-features":
+        if options.keys() - {"algorithm", "inference", "class_weight"} and model != "random-features":
             raise GratisError("--features and --n-features belong to --model random-features")
         with showing("planning from public facts", quiet=as_json):
             job = plan_table_fit(
@@ -107,7 +111,7 @@ def fit(
                 ignore=_listed(ignore) or (), hash_buckets=hash_buckets, levels=_levels(levels),
                 private_levels=_listed(private_levels) or (), numeric=_listed(numeric) or (), encoding=encoding,
                 separator=separator, decimal=decimal, missing_target=missing_target, held_out=hold_out,
-                memory_bytes=1e9 * memory, options=options, any_delta=force_delta, planned=planned,
+                memory_bytes=1e9 * memory, options=options, any_delta=force_delta, planned=planned, unit=unit,
             )  # fmt: skip
         plan = _plan(job)
         for sentence in (*readings_text(job.readings), *plan["words"]):
@@ -213,7 +217,8 @@ def _plan(job: TableJob) -> dict[str, Any]:
     return {
         "model": job.model,
         "task": job.task,
-        "rows": job.training.n_rows,
+        "rows": job.n_records,
+        "unit": job.unit,
         "columns": len(job.schema.names),
         "readings": [reading.to_json() for reading in job.readings],
         "streamed": job.streamed,
@@ -262,7 +267,10 @@ def _audit(job: TableJob, estimator: PrivateFit) -> JsonObject:
     from gratis.audits.trainings import replay_audit
 
     facts = job.plan.facts
-    audit = replay_audit(estimator, facts.rows, facts.columns, facts.task, facts.classes, pairs=_AUDIT_PAIRS)
+    audit = replay_audit(
+        estimator, facts.rows, facts.columns, facts.task, facts.classes, pairs=_AUDIT_PAIRS,
+        persons=job.persons is not None,
+    )  # fmt: skip
     words = "Recorded on synthetic rows, replayed on hostile neighbours: values before the noise were compared."
     return audit.to_json() | {
         "words": " ".join([words, *(f"{limit[0].upper()}{limit[1:]}." for limit in audit.limits)])
@@ -300,7 +308,7 @@ def _last_words(folder: ModelFolder, certificate: Certificate, context: dict[str
             f"({expected['low']:.2f} to {expected['high']:.2f} in 80 % of fits), paid for in the fit{caveat}"
         )
     if scores:
-        lines.append(f"on {scores[0]['samples']} held-out rows, released privately:")
+        lines.append(f"on {scores[0]['samples']} held-out {context['unit']}, released privately:")
         lines += [f"  {line}" for line in score_lines(scores)]
     elif context["no_score"]:
         lines.append(f"no score: {context['no_score']}")

@@ -41,9 +41,10 @@ def report_content(estimator: Any, context: dict[str, Any], model: Path | None =
     names = _names(estimator, table)
     task, target = table.get("task", "model"), table.get("target", {}).get("name", "the target")
     cost = next((point for point in _curve(context) if point["epsilon"] == certificate.budget.epsilon), None)
+    records = f"{context.get('rows', '?')} {context.get('unit', 'rows')}"
     return ReportContent(
         title=f"Private {task} of {target}",
-        subtitle=f"{context.get('model', type(estimator).__name__)}, trained on {context.get('rows', '?')} rows and "
+        subtitle=f"{context.get('model', type(estimator).__name__)}, trained on {records} and "
         f"{context.get('columns', estimator.n_features_in_)} columns by Gratis",
         certificate=certificate,
         numbers=_numbers(certificate, context, cost),
@@ -164,7 +165,13 @@ def _scores(context: dict[str, Any]) -> list[dict[str, object]]:
         add(f"{measure}, expected on fresh rows", f"{expected['value']:.3f}", span, "", expected["source"])
     scores = held_out(context)
     for name, value, span, beside in score_table(scores):
-        add(name, value, span, beside, f"private release on {scores[0]['samples']} held-out rows")
+        add(
+            name,
+            value,
+            span,
+            beside,
+            f"private release on {scores[0]['samples']} held-out {context.get('unit', 'rows')}",
+        )
     if not scores:
         add("on held-out rows", "absent", "", "", context.get("no_score") or "no rows were held out (see --hold-out)")
     add("on the training rows", "absent", "", "", "never computed: it would be a release nobody paid for")

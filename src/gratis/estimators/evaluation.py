@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.accounting import calibrate_mu
+from gratis.estimators.persons import rows_of_persons
 from gratis.estimators.release import Release
 from gratis.mechanisms.rows import Rows
 from gratis.records.budget import Budget
@@ -52,25 +53,32 @@ def evaluation_event(n_records: int, budget: Budget, *, classes: int | None) -> 
     return held_out_event(_sums(classes), n_records, mu=mu, neighbouring=budget.neighbouring)
 
 
-def evaluate_privately(estimator: Any, X: Array, y: Array, release: Release) -> tuple[Estimate, ...]:
+def evaluate_privately(
+    estimator: Any, X: Array, y: Array, release: Release, *, groups: Any = None
+) -> tuple[Estimate, ...]:
     """Score a fitted estimator on rows that it was not trained on, inside the release that pays for it.
 
     **Guarantee**: what is released satisfies `release.budget` with respect to the held-out rows (`evaluation_event`,
     which must be the event of `release`). The estimator is a function of other rows, so both together cost the larger
     of the two budgets: parallel composition, under both relations. `y` are numbers, or positions in `classes_`; a
-    record without a usable target, or at which the model cannot answer, contributes nothing.
+    record without a usable target, or at which the model cannot answer, contributes nothing. With `groups`, ids of
+    persons, a record is a person and enters with the mean over the own rows; the model must not know anyone of them.
     """
     classes = len(estimator.classes_) if hasattr(estimator, "classes_") else None
-    event, sums = evaluation_event(len(y), release.budget, classes=classes), _sums(classes)
+    held = Rows.held(X, y)
+    if groups is not None:
+        held = rows_of_persons(held, groups, refuse_missing=False)
+    records = held.n_rows
+    event, sums = evaluation_event(records, release.budget, classes=classes), _sums(classes)
     if event != release.event:
         raise ValueError("the release must have been made for this evaluation")
     entries: Any = _class_entries if isinstance(sums, ClassSums) else _error_entries
     with np.errstate(all="ignore"):
-        total = Rows.held(X, y).total(lambda rows, target: entries(estimator, sums, rows, target))
+        total = held.total(lambda rows, target: entries(estimator, sums, rows, target))
     noisy = release.noise.release(total, event.noise_std)
     if isinstance(sums, ClassSums):
-        return tuple(sums.estimates(noisy, event.noise_std, len(y)))
-    return tuple(sums.estimates(noisy, event.noise_std, len(y), _target_scale(estimator)[1]))
+        return tuple(sums.estimates(noisy, event.noise_std, records))
+    return tuple(sums.estimates(noisy, event.noise_std, records, _target_scale(estimator)[1]))
 
 
 def _sums(classes: int | None) -> ClassSums | ErrorSums:

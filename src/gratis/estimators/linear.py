@@ -63,6 +63,8 @@ class DPLinearRegression(Watched, RegressorMixin, InferenceWords, PrivateLinearM
     Attributes
     ----------
     coef_, intercept_ : in the original units; `predict` also winsorises features at the released windows.
+    windows_, hidden_share_ : these windows, inside which `coef_` holds, and the share of rows below which a level of a
+        0/1 column may lie outside.
     noise_covariance_ : of intercept and coefficients, the part that is the noise of privacy, where descent ran in the
         basis of released second moments: first order, as if no gradient were clipped. Sampling is not in it.
     inference_ : with inference=True, a `CoefficientInference`: estimates and intervals, or why they are withheld. Its

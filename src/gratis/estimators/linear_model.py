@@ -14,6 +14,7 @@ from gratis.estimators.labels import encoded
 from gratis.estimators.model_parameters import LinearParameters
 from gratis.estimators.private_fit import PrivateFit
 from gratis.estimators.values import refuse_text
+from gratis.mechanisms.location_scale import hidden_share
 from gratis.recipes.staged_linear import LinearRelease
 from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
@@ -80,6 +81,23 @@ class PrivateLinearModel(PrivateFit, LinearParameters):
     @abstractmethod
     def _publish_coefficients(self, slopes: NDArray[np.float64], intercept: NDArray[np.float64]) -> None:
         """Set coef_ and intercept_."""
+
+    @property
+    def windows_(self) -> NDArray[np.float64]:
+        """Released ends of every column, (d, 2): `predict` takes values beyond them for the end, `coef_` holds inside.
+
+        A level of a 0/1 column that few rows have may lie beyond (`hidden_share_`): `coef_` is then a slope per unit of
+        a column that was pulled in, and far too steep for the levels themselves.
+        """
+        check_is_fitted(self, "fit_")
+        features = self.fit_.features
+        return np.column_stack([features.centre - features.window, features.centre + features.window])
+
+    @property
+    def hidden_share_(self) -> float:
+        """Levels that a smaller share of the rows has may lie beyond `windows_`; from public sizes, 0: none may."""
+        check_is_fitted(self, "fit_")
+        return hidden_share(self.fit_.event)
 
     def _scores(self, X: ArrayLike) -> NDArray[np.float64]:
         rows = self._validated_rows(X)

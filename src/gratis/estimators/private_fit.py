@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gratis.estimators.leaks import note_training, one_of_several, warn_about_fit
+from gratis.estimators.persons import refuse_unless_sums, rows_of_persons
 from gratis.estimators.record_reader import RecordReader
 from gratis.estimators.release import Release
 from gratis.estimators.values import refuse_text
@@ -65,23 +66,33 @@ class PrivateFit(RecordReader):
         Write to the standard error how far planning, readings and training are and how long the rest will take.
     """
 
-    def fit(self, X: ArrayLike | RowStream, y: ArrayLike | None = None, *, plan: Plan | None = None) -> Self:
+    def fit(
+        self, X: ArrayLike | RowStream, y: ArrayLike | None = None, *, plan: Plan | None = None, groups: Any = None
+    ) -> Self:
         """Plan, reserve, train, certify. A `plan` made before is run if it is the one that would be made now.
 
         X and y are arrays or data frames; or X alone is a stream of rows (`gratis.rows.streaming.open_rows`), read anew
         for every release in constant memory. The released model has the same bits in either case. A stream is read
         once more before anything is spent, so that a row that cannot be read, or another number of rows than declared,
         is refused there; with on_invalid="raise" twice.
+
+        `groups` says whose row each is, one id a row: then the unit of privacy is a person with all rows, every person
+        counts once, however many rows there are, and "rows" in a plan are persons (docs/howto/persons.md). Rows without
+        an id contribute nothing, or are refused with on_invalid="raise". For linear, logistic and additive models.
         """
         self._budget()  # refused before a row is looked at
         warn_about_fit(self)
         with following(ProgressLine()) if self.verbose else nullcontext():
-            return self._fit(X, y, plan)
+            return self._fit(X, y, plan, groups)
 
-    def _fit(self, X: ArrayLike | RowStream, y: ArrayLike | None, plan: Plan | None) -> Self:
+    def _fit(self, X: ArrayLike | RowStream, y: ArrayLike | None, plan: Plan | None, groups: Any) -> Self:
         rows, classes, assumed = self._records(X, y)
+        if groups is not None:
+            rows = rows_of_persons(rows, groups, refuse_missing=self._handling() == "raise")
         facts = Facts(rows=rows.n_rows, columns=rows.n_features, classes=None if classes is None else len(classes))
         recipe = self._recipe(facts)
+        if groups is not None:
+            refuse_unless_sums(recipe)
         planned = recipe.plan
         if plan is not None:
             _refuse_another(plan, planned)
@@ -93,7 +104,7 @@ class PrivateFit(RecordReader):
             raise GratisError("one pass takes the rows in their order, on one machine: take another algorithm")
         if hasattr(recipe, "prepare"):
             recipe.prepare()
-        release = self._release(planned, recipe, assumptions=assumed)
+        release = self._release(planned, recipe, assumptions=assumed, persons=groups is not None)
         with release, np.errstate(all="ignore"), counted(RELEASES, _releases(planned.event)):
             released = recipe.run(rows, noise=release.noise)
         self._keep(planned, released, classes, release)
@@ -124,7 +135,9 @@ class PrivateFit(RecordReader):
             raise GratisError("give both ledger (a file) and dataset (the name of its budget), or neither")
         return ledger if ledger is None or isinstance(ledger, Ledger) else Ledger.open(ledger)
 
-    def _release(self, plan: Plan, recipe: Recipe, *, assumptions: tuple[str, ...] = ()) -> Release:
+    def _release(
+        self, plan: Plan, recipe: Recipe, *, assumptions: tuple[str, ...] = (), persons: bool = False
+    ) -> Release:
         """Return what reserves, certifies and commits the plan; nothing is spent yet.
 
         Settings are fixed by public facts, and the certificate says that nothing was selected; or they are chosen from
@@ -134,6 +147,7 @@ class PrivateFit(RecordReader):
         return Release(
             plan.event, plan.budget, self._noise_source(), ledger=self._opened(self.ledger, self.dataset),
             dataset=self.dataset, plan=plan, selection=self._selection(recipe), assumptions=assumptions,
+            persons=persons,
         )  # fmt: skip
 
     def _selection(self, recipe: Recipe) -> Selection:

@@ -43,10 +43,11 @@ class Release(AbstractContextManager["Release"]):
         plan: Plan | None = None,
         selection: Selection = Selection.NONE,
         assumptions: tuple[str, ...] = (),
+        persons: bool = False,
     ) -> None:
         self.event, self.budget, self.noise = event, budget, noise
         self._ledger, self._dataset, self._purpose = ledger, dataset, purpose
-        self._plan, self._selection, self._assumptions = plan, selection, assumptions
+        self._plan, self._selection, self._assumptions, self._persons = plan, selection, assumptions, persons
         self._reservation: Any = None
         self._certificate: Certificate | None = None
 
@@ -81,4 +82,5 @@ class Release(AbstractContextManager["Release"]):
             assumptions=self._assumptions,
             plan=None if self._plan is None else self._plan.to_json(),
             ledger_entry=None if self._reservation is None else self._reservation.to_json(),
+            persons=self._persons,
         )

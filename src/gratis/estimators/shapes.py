@@ -27,8 +27,9 @@ class Curve:
     """Effect of one column on the prediction (number), or on the log-odds or scores (classes), centred.
 
     `grid`: values of the column, or its levels (`discrete`: the few values that nearly all records have); `effect`,
-    `low`, `high`: (grid,) or (grid, classes), the band being two posterior deviations; `share`: released share of
-    records at each value. `labels` name the levels of a category that became columns of zeros and ones.
+    `low`, `high`: (grid,) or (grid, classes), the band being two deviations of what privacy and sampling move, not what
+    shrinking takes off a curve; `share`: released share of records at each value. `labels` name the levels of a
+    category that became columns of zeros and ones.
     """
 
     name: str

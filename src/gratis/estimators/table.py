@@ -52,6 +52,7 @@ class _TableModel(BaseEstimator):
     schema: Any = None
     missing_target: str = "refuse"
     held_out: float = 0.0
+    unit: str | None = None
     options: Mapping[str, Any] | None = None
     ledger: Any = None
     dataset: str | None = None
@@ -119,7 +120,8 @@ class _TableModel(BaseEstimator):
             table, target, budget, model=self.model, task=self._task(), classes=self._classes(),
             schema=self.schema, levels=self.levels or {}, private_levels=tuple(self.private_levels or ()),
             hash_buckets=self.hash_buckets, ignore=tuple(self.ignore or ()), numeric=tuple(self.numeric or ()),
-            missing_target=self.missing_target, held_out=self.held_out, options=dict(self.options or {}),
+            missing_target=self.missing_target, held_out=self.held_out, unit=self.unit,
+            options=dict(self.options or {}),
             memory_bytes=float("inf") if isinstance(table, FrameTable) else _MEMORY,
         )  # fmt: skip
 
@@ -176,6 +178,8 @@ class DPTableRegressor(_NamedTarget, RegressorMixin, _TableModel):
         Rows without a target are refused, which tells that there are some; or contribute nothing, and are counted.
     held_out : float, default 0.0
         Share of the rows, by their positions, that is kept for scores, which are released under a budget of their own.
+    unit : str, default None
+        The column that says whose row it is: then all rows of a person together are the unit of privacy.
     options : mapping, default None
         Further parameters of the estimator that is trained.
     ledger, dataset : Ledger or path, and str, default None and None
@@ -231,6 +235,8 @@ class DPTableClassifier(_NamedTarget, ClassifierMixin, _TableModel):
         Rows without a target are refused, which tells that there are some; or contribute nothing, and are counted.
     held_out : float, default 0.0
         Share of the rows, by their positions, that is kept for scores, which are released under a budget of their own.
+    unit : str, default None
+        The column that says whose row it is: then all rows of a person together are the unit of privacy.
     options : mapping, default None
         Further parameters of the estimator that is trained.
     ledger, dataset : Ledger or path, and str, default None and None

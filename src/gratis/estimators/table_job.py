@@ -19,6 +19,7 @@ from gratis.estimators.model_choice import ModelChoice, choose_model
 from gratis.estimators.private_levels import FoundLevels, LevelSearch
 from gratis.estimators.release import Release
 from gratis.estimators.settlement import LateLedger, uninterrupted
+from gratis.estimators.table_persons import TablePersons
 from gratis.estimators.table_reading import TableReading
 from gratis.mechanisms.noise import NoiseSource
 from gratis.records.budget import Budget
@@ -66,6 +67,7 @@ class TableJob:
     found: FoundLevels | None = None
     missing_target: str = "refuse"
     task_words: str | None = None
+    persons: TablePersons | None = None
 
     @property
     def training(self) -> EncodedRows:
@@ -73,7 +75,15 @@ class TableJob:
         return self._rows("training" if self.held_out else "all")
 
     def _rows(self, part: str) -> EncodedRows:
-        return EncodedRows(self.table, self.schema, self.target, self.n_rows, held_out=self.held_out, part=part)
+        chosen = None if self.persons is None else self.persons.rows(part)
+        return EncodedRows(
+            self.table, self.schema, self.target, self.n_rows, held_out=self.held_out, part=part, chosen=chosen
+        )
+
+    @property
+    def n_records(self) -> int:
+        """How many units of privacy the model is trained on: rows, or persons."""
+        return self.training.n_rows if self.persons is None else self.persons.count("training")
 
     @property
     def readings(self) -> tuple[ColumnReading, ...]:
@@ -88,6 +98,11 @@ class TableJob:
         )
 
     @property
+    def unit(self) -> str:
+        """What `n_records` counts."""
+        return "rows" if self.persons is None else "persons"
+
+    @property
     def n_classes(self) -> int | None:
         """Number of classes, or None."""
         return None if self.target.levels is None else len(self.target.levels)
@@ -96,9 +111,10 @@ class TableJob:
         """The plan in sentences."""
         columns, kind = len(self.schema.names), self.task
         sentences = [
-            f"{self.training.n_rows} rows, {columns} columns after encoding; {kind} of {self.target.name!r}"
+            f"{self.n_records} {self.unit}, {columns} columns after encoding; {kind} of {self.target.name!r}"
             + (f" with {self.n_classes} classes." if self.n_classes else "."),
             *([self.task_words] if self.task_words else []),
+            *([self.persons.words()] if self.persons else []),
             f"Budget {self.budget.describe()}.",
             *([self.search.words(self.training.n_rows)] if self.search and self.found is None else []),
             f"Model: {self.model}" + (f": {self.choice.reason}" if self.choice else "."),
@@ -111,8 +127,10 @@ class TableJob:
                 else "The file is larger than memory: one pass in constant memory, and few readings for the scales."
             )
         if self.held_out:
-            rows = self.n_rows - self.training.n_rows
-            sentences.append(f"{rows} rows are held out, and the score on them is released under a budget of its own.")
+            held = self.n_rows - self.training.n_rows if self.persons is None else self.persons.count("held-out")
+            sentences.append(
+                f"{held} {self.unit} are held out, and the score on them is released under a budget of its own."
+            )
         return sentences
 
     def check(self, cluster: Any = None) -> None:
@@ -121,6 +139,10 @@ class TableJob:
             raise GratisError("one pass takes the rows in their order, on one machine: leave --cluster out")
         if cluster is not None and self.model in ("random-features", "mlp"):
             raise GratisError(f"{self.model} needs all rows in one memory: leave --cluster out")
+        if cluster is not None and self.persons is not None:
+            raise GratisError("--unit needs all rows in one memory, to find those of a person: leave --cluster out")
+        if self.persons is not None and self.missing_target != "leave-out":
+            self.persons.check()
         for rows in (self.training, *((self._rows("held-out"),) if self.held_out else ())):
             part = rows if cluster is None else ClusterTable(cluster, rows)
             part.validate(missing_targets=self.missing_target == "leave-out")
@@ -156,7 +178,8 @@ class TableJob:
             raise GratisError(f"{self.table.path.name!r} changed after it was opened: nothing was spent, start again")
         if begin is not None:
             begin()
-        estimator.fit(*rows, plan=self.plan)
+        groups = None if self.persons is None else self.persons.groups("training")
+        estimator.fit(*rows, plan=self.plan, groups=groups)
         with uninterrupted():
             if hasattr(estimator, "inference_"):
                 estimator.inference_ = estimator.inference_.renamed(self.schema.names)
@@ -232,14 +255,17 @@ class TableJob:
             X, y = self._rows("held-out").arrays()
         except GratisError as error:
             return None, str(error)
-        event = evaluation_event(len(y), self.budget, classes=self.n_classes)
+        groups = None if self.persons is None else self.persons.groups("held-out")
+        records = len(y) if self.persons is None else self.persons.count("held-out")
+        event = evaluation_event(records, self.budget, classes=self.n_classes)
         release = Release(
             event, self.budget, NoiseSource.secure(), ledger=ledger, dataset=dataset, purpose="evaluation",
-            assumptions=(DISJOINT, *self.assumptions),
+            assumptions=(DISJOINT if groups is None else "disjoint-persons", *self.assumptions),
+            persons=groups is not None,
         )  # fmt: skip
         try:
             with release:
-                estimates = evaluate_privately(estimator, X, y, release)
+                estimates = evaluate_privately(estimator, X, y, release, groups=groups)
         except BudgetExceededError:
             return None, "the ledger had no room left for a release on the held-out rows"
         return HeldOutScore(estimates, release.certificate), None
@@ -261,7 +287,8 @@ class TableJob:
             "file": self.table.path.name,
             "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             "model": self.model,
-            "rows": self.training.n_rows,
+            "rows": self.n_records,
+            "unit": self.unit,
             "columns": len(self.schema.names),
             "words": self.words(),
             "levels": None if self.found is None else self.found.to_json(),

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gratis.mechanisms.person_rows import person_weight
 from gratis.records.errors import GratisError
 
-__all__ = ["TINY_SQUARE", "clipped_gradient_sum", "row_norms", "sanitised", "usable_rows"]
+__all__ = ["TINY_SQUARE", "clipped_gradient_sum", "clipped_mean_sum", "row_norms", "sanitised", "usable_rows"]
 
 Array = NDArray[Any]
 
@@ -22,6 +23,7 @@ Array = NDArray[Any]
 TINY_SQUARE = 1e-280
 
 Mean = Callable[[Array], Array]
+_UNIT = 2.0**-53
 
 
 def usable_rows(X: Array) -> NDArray[np.bool_]:
@@ -48,6 +50,7 @@ def clipped_gradient_sum(
     parameters: NDArray[Any],
     mean: Mean,
     clip_norms: NDArray[Any],
+    each: int = 1,
 ) -> NDArray[Any]:
     """Return Σᵢ clip₁(xᵢ fᵢᵀ / C_b) over a chunk of rows for B parameter sets, as an array (D, B, k).
 
@@ -71,6 +74,8 @@ def clipped_gradient_sum(
         Maps scores (m, B, k) to means of the same shape (identity, sigmoid, softmax).
     clip_norms : (B,)
         C for each parameter set.
+    each : int
+        Rows of a person, one after the other: their mean gradient is clipped, and a "record" above is a person.
 
     >>> X = np.array([[3.0, 4.0], [0.0, 0.1]])
     >>> targets = np.array([[[-10.0]], [[-1.0]]])
@@ -85,6 +90,9 @@ def clipped_gradient_sum(
     flat = np.ascontiguousarray(parameters.reshape(columns, batch * outputs))
     with np.errstate(all="ignore"):
         factors = mean((X @ flat).reshape(-1, batch, outputs)) - targets
+        if each > 1:
+            sums = [clipped_mean_sum(X, factors[:, b], float(clip_norms[b]), each) for b in range(batch)]
+            return np.stack(sums, axis=1)
         if outputs == 1:
             sizes = np.abs(factors[:, :, 0])
         else:
@@ -97,3 +105,21 @@ def clipped_gradient_sum(
             factors[unbounded] = 0
         total = X.T @ factors.reshape(-1, batch * outputs)
     return np.asarray(total.reshape(columns, batch, outputs))
+
+
+def clipped_mean_sum(X: Array, factors: Array, clip_norm: float, each: int) -> Array:
+    """Return Σ over persons of clip₁(ḡ/C), ḡ the mean of xfᵀ over the `each` consecutive rows of a person: (D, k).
+
+    **Guarantee**: a person adds a matrix of Frobenius norm at most 1, whatever the rows are and however many; one whose
+    mean is not finite, or whose norm overflows, adds zero. The mean is clipped, not its parts: what differs between a
+    person's rows cancels before it can be cut off.
+    """
+    columns, outputs = X.shape[1], factors.shape[1]
+    means = np.matmul(X.reshape(-1, each, columns).transpose(0, 2, 1), factors.reshape(-1, each, outputs))
+    flat = means.reshape(len(means), columns * outputs) * (person_weight(each) / clip_norm)
+    lengths = np.sqrt(np.einsum("ij,ij->i", flat, flat) + TINY_SQUARE)
+    # A norm of so many squares may be computed too small by this share.
+    lengths *= 1 + (columns * outputs + 16) * _UNIT
+    counted = lengths < np.inf
+    weights = np.where(counted, 1 / np.maximum(lengths, 1), 0.0)
+    return np.asarray((weights @ np.where(counted[:, None], flat, 0.0)).reshape(columns, outputs))

@@ -80,6 +80,10 @@ class Rows:
             tree.add(contribution(*chunk))
         return tree.total()
 
+    def clipped_total(self, contribution: Callable[..., Array]) -> Array:
+        """As `total`, for a `contribution` that bounds units of privacy of `each` consecutive rows, here of one."""
+        return self.total(contribution)
+
     def arrays(self) -> tuple[Array, ...]:
         """All records at once, for models that need more than sums."""
         if not self.in_memory:

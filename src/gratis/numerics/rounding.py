@@ -12,6 +12,7 @@ __all__ = ["ROWS_PER_CHUNK", "rounding_inflation"]
 
 ROWS_PER_CHUNK = 4096
 _UNIT = 2.0**-53
+_TREE = 66
 
 
 def rounding_inflation(
@@ -29,8 +30,11 @@ def rounding_inflation(
        (Rows whose squares leave the normal range are set to zero by the callers.)
     2. *The sum.* Added in any order, coordinate j of the computed sum differs from Σᵢ v̂ᵢⱼ by at most
        γ_m Σᵢ|v̂ᵢⱼ|, m the longest chain of roundings that an addend passes through (Higham 2002, section 4.2),
-       and ‖(Σᵢ|v̂ᵢⱼ|)ⱼ‖ ≤ Σ‖v̂ᵢ‖ ≤ nC(1+s). Rows are summed in chunks, then the chunks in turn:
+       and ‖(Σᵢ|v̂ᵢⱼ|)ⱼ‖ ≤ Σ‖v̂ᵢ‖ ≤ nC(1+s). Rows are summed in chunks, then the chunks in turn or in a tree:
        m ≤ rows_per_chunk + ⌈n/rows_per_chunk⌉ + 2 (one product, one division by n).
+       Where a record is a person with many rows (`mechanisms.person_rows`), n are persons, and there may be more chunks
+       than that, each with a weight: of up to ROWS_PER_CHUNK rows, in parts of rows_per_chunk, added in a tree of fewer
+       than 2⁶⁰ leaves. So m = rows_per_chunk + ⌈max(n, ROWS_PER_CHUNK)/rows_per_chunk⌉ + 66 covers both.
     3. Both neighbours err: ‖Ŝ − Ŝ′‖ ≤ (1+s)·C·(sensitivity + 2γ_m n).
 
     So r = (1+s)(1 + 2γ_m n/sensitivity). The bound needs no assumption on the order in which BLAS adds, only
@@ -54,8 +58,7 @@ def rounding_inflation(
     """
     if not (n_records >= 1 and n_columns >= 1 and rows_per_chunk >= 1 and sensitivity > 0):
         raise ValueError("rounding_inflation needs positive counts and a positive sensitivity")
-    chunk = min(rows_per_chunk, n_records)
-    chain = chunk + math.ceil(n_records / chunk) + 2
+    chain = rows_per_chunk + math.ceil(max(n_records, ROWS_PER_CHUNK) / rows_per_chunk) + _TREE
     slop = _gamma(n_columns / 2 + 8)
     factor = (1 + slop) * (1 + 2 * _gamma(chain) * n_records / sensitivity)
     # A few roundings of this very formula: 16 ulp more covers them.

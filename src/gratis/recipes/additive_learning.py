@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
 from gratis.recipes.additive_plan import AdditivePlan
+from gratis.stages.class_curvature import class_responses
 from gratis.stages.clipped_gradients import GradientsPlan, Residuals, release_gradient
 from gratis.stages.columns import Columns
 from gratis.stages.curve_basis import CurveBasis
-from gratis.stages.gradient_posterior import GradientHistory, precondition
+from gratis.stages.gradient_posterior import GradientHistory, Preconditioner, precondition
 from gratis.stages.pair_screening import ScreenedPair
 
 __all__ = ["AdditiveState", "GradientLearner"]
@@ -40,7 +41,7 @@ class AdditiveState:
     first: Array  # gradient at 0
     ridge: float
     gain: float = 0.0  # by how much the mean squared error fell, as far as gradients can tell
-    covariance: list[Array] = field(default_factory=list)
+    frame: Preconditioner | None = None  # of the last gradient
 
     @classmethod
     def at_zero(cls, basis: CurveBasis, outputs: int, unknown: float) -> AdditiveState:
@@ -61,22 +62,23 @@ class AdditiveState:
             self.history.widened(basis.width), np.pad(self.first, more), _ridge(unknown),
         )  # fmt: skip
 
-    def explained(self, moments: Array) -> tuple[float, float, float]:
-        """Variance of the scores, the expected square of what is wrong with them, and what they take off the error."""
+    def explained(self, moments: Array, covariances: list[Array]) -> tuple[float, float, float]:
+        """Variance of the scores, the part of it that is noise, and what they take off the error."""
         signal = float(np.einsum("ik,ij,jk->", self.parameters, moments, self.parameters))
-        unknown = float(sum(np.einsum("ij,ij->", cov, moments) for cov in self.covariance))
+        unknown = float(sum(np.einsum("ij,ij->", cov, moments) for cov in covariances))
         return signal, unknown, self.gain
 
 
 @dataclass(frozen=True, slots=True)
 class GradientLearner:
-    """What all gradients of a fit have in common. `curvatures` are those of the loss at 0, one an output."""
+    """What all gradients of a fit have in common. `curvatures` are those of the loss at `offset`, one an output."""
 
     rows: Rows
     columns: Columns
     plan: AdditivePlan
     residuals: Residuals
     curvatures: Array
+    offset: Array
     noise: NoiseSource
 
     def learn(
@@ -106,6 +108,11 @@ class GradientLearner:
                 self.rows, self.columns, basis.features, self.residuals, state.parameters, frame.inverse_root, plan, k,
                 clip_norm=self.plan.clip * math.sqrt(frame.effective_dimension), noise=self.noise,
             )  # fmt: skip
+            if self.plan.outputs > 1:
+                # Residuals of a record's classes add up to 0, clipped or not: what the sum over classes shows is noise,
+                # which no later gradient would answer, because scores that all move alike change no probability.
+                gradient = gradient - gradient.mean(axis=1, keepdims=True)
+                std *= math.sqrt(1 - 1 / self.plan.outputs)
             # A gradient that does not fall says that steps went too far: trust the second moments less, else more.
             energy = float(np.square(gradient).sum()) - gradient.size * std**2
             spread = math.sqrt(2 * gradient.size) * std**2
@@ -125,7 +132,7 @@ class GradientLearner:
             for output in range(self.plan.outputs):
                 found = state.history.posterior(
                     output, moments, state.ridge, state.variances[output], groups,
-                    curvature=self.curvatures[output], sampling=self.sampling(output),
+                    curvature=self.curvatures[output], sampling=self.sampling(output) / self.curvatures[output],
                     rounds=3 if k < steps - 1 else 8,
                 )  # fmt: skip
                 state.parameters = state.parameters.copy()
@@ -133,7 +140,7 @@ class GradientLearner:
                 if k >= 2:
                     state.variances[output] = np.maximum(found.variances, _KEPT * first_guess)
         state.parameters = kept * state.parameters
-        state.covariance = [self._covariance(state, basis, moments, output) for output in range(self.plan.outputs)]
+        state.frame = frame
 
     def _gain(self, position: Array, taken_at: Array, moments: Array, gradient: Array) -> float:
         """2θᵀb − θᵀHθ: what scores at θ take off the mean squared error, by a gradient b − Hθ' that θ does not know."""
@@ -145,16 +152,23 @@ class GradientLearner:
         """Variance of a gradient by sampling, per unit of second moments."""
         return float((_UNEXPLAINED if self.plan.n_classes is None else self.curvatures[output]) / self.plan.n_records)
 
-    def _covariance(self, state: AdditiveState, basis: CurveBasis, moments: Array, output: int) -> Array:
-        """What is unknown of the coefficients, no surer than the mean variance of a group's kind allows."""
-        group, kind = basis.groups()
-        own = state.variances[output]
-        size = np.bincount(group, minlength=len(kind))
-        of_kind = np.bincount(kind, own * size) / np.maximum(np.bincount(kind, size), 1)
-        return state.history.covariance(
-            moments, np.maximum(own, of_kind[kind])[group], curvature=self.curvatures[output],
-            sampling=self.sampling(output),
-        )  # fmt: skip
+    def covariances(self, state: AdditiveState, basis: CurveBasis, moments: Array) -> list[Array]:
+        """How far noise moves the coefficients of each output where the fit ended."""
+        assert state.frame is not None, "no gradients yet"
+        responses = [(moments, _UNEXPLAINED * moments)]
+        if self.plan.n_classes is not None:
+            responses = class_responses(
+                basis, state.parameters, self.offset, moments, inverse_root=state.frame.inverse_root,
+                clip_norm=self.plan.clip * math.sqrt(state.frame.effective_dimension),
+            )  # fmt: skip
+        group, _ = basis.groups()
+        return [
+            state.history.covariance(
+                slope, square / self.plan.n_records, state.variances[output][group], output=output,
+                curvature=float(self.curvatures[output]),
+            )
+            for output, (slope, square) in enumerate(responses)
+        ]  # fmt: skip
 
 
 def _kept_share(position: Array, first: Array, last: Array, std: float, root: Array) -> float:

@@ -109,7 +109,9 @@ class _Run:
 
     def model(self) -> ReleasedAdditive:
         plan = self.plan
-        learner = GradientLearner(self.rows, self.columns, plan, self.residuals, self.curvatures, self.noise)
+        learner = GradientLearner(
+            self.rows, self.columns, plan, self.residuals, self.curvatures, self.offset, self.noise
+        )
         basis = CurveBasis(self.columns, self.shares, plan.n_cosines)
         first_guess = 1 / basis.mean_square()
         noisy, std = self._moments(basis, plan.moments)
@@ -128,9 +130,10 @@ class _Run:
             moments, unknown = _cleaned(basis, *_both(noisy, std, *self._moments(basis, plan.joint_moments)))
             state = state.widened(basis, found, unknown)
             learner.learn(state, basis, moments, plan.joint, plan.joint_mu, first_guess)
+        covariances = learner.covariances(state, basis, moments)
         return ReleasedAdditive.of(
-            basis, state.parameters, state.covariance, target=self.target, offset=self.offset,
-            n_classes=plan.n_classes, explained=state.explained(moments),
+            basis, state.parameters, covariances, target=self.target, offset=self.offset,
+            n_classes=plan.n_classes, explained=state.explained(moments, covariances),
         )  # fmt: skip
 
     def _moments(self, basis: CurveBasis, plan: MomentsPlan) -> tuple[Array, float]:

@@ -125,7 +125,7 @@ class StagedLogistic:
 
     @property
     def _counts(self) -> GaussianRelease:
-        return class_counts_event(mu=self._mus[0], neighbouring=self.budget.neighbouring)
+        return class_counts_event(mu=self._mus[0], neighbouring=self.budget.neighbouring, n_records=self.facts.rows)
 
     @property
     def _calibration(self) -> FullBatchDescent | None:
@@ -202,7 +202,7 @@ def _descend(
         clipped = partial(
             clipped_gradient_sum, parameters=place[:, None], mean=lambda u: model.mean(u + offset), clip_norms=clip
         )
-        exact = rows.total(clipped) / n
+        exact = rows.clipped_total(clipped) / n
         slopes = basis.moved.restore(place)
         ridge = np.vstack([slopes[:-1], np.zeros_like(slopes[-1:])]) / n
         if basis.moved.basis is not None:

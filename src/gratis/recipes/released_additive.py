@@ -25,8 +25,8 @@ Array = NDArray[np.float64]
 class ReleasedAdditive:
     """Scores = offset + intercept + Σ curves + Σ surfaces, in units of the standardised target (or log-odds).
 
-    Everything here is released or public. `covariances` holds the posterior covariance of the coefficients of every
-    term, without what is between terms; `explained` is the variance of the scores, what is unknown of it, and what the
+    Everything here is released or public. `covariances` says how far noise moves the coefficients of every term,
+    without what is between terms; `explained` is the variance of the scores, the part that is noise, and what the
     scores take off the mean squared error as far as the last gradient can tell.
     """
 
@@ -91,11 +91,11 @@ class ReleasedAdditive:
         return np.asarray(self.constant + self.contributions(X).sum(axis=1))
 
     def curve_deviations(self, column: int) -> Array:
-        """Posterior deviation of a curve at every place: (places, outputs)."""
+        """Deviation by privacy and sampling of a curve at every place: (places, outputs)."""
         return _deviations(self.basis.tables[column], self.covariances[1 + column])
 
     def surface_deviations(self, index: int) -> Array:
-        """Posterior deviation of a surface: (places of i, places of j, outputs)."""
+        """Deviation by privacy and sampling of a surface: (places of i, places of j, outputs)."""
         table = self.basis.pair_table(index)
         cov = self.covariances[1 + self.basis.columns.n_columns + index]
         return _deviations(table.reshape(-1, table.shape[2]), cov).reshape(*table.shape[:2], -1)

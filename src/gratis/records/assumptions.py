@@ -77,6 +77,22 @@ ASSUMPTIONS: dict[str, Assumption] = {
         ("that the target has more than # different values is public",),
         check="see whether the kind of target is documented, or the fit was run with --task",
     ),
+    "persons": Assumption(
+        "give all rows of a person the same id, and nobody else's",
+        (
+            "all rows of a person carry the same id, and nobody else's do; how many persons there are is public, how "
+            "many rows each of them has is not",
+        ),
+        check="see how the ids were made: nobody has two, by a change of name, of address or of system",
+    ),
+    "disjoint-persons": Assumption(
+        "the score and the model are about different people",
+        (
+            "held-out persons were chosen by their ids alone, which are public labels here: all rows of a person enter "
+            "the model, or all the score, so that releasing both costs the larger of the two budgets, not their sum",
+        ),
+        check="see that the ids tell nothing of the rows, for example that they are no dates of entry",
+    ),
     "own-loop": Assumption(
         "the owner's program used the noisy gradients and let nothing else out that was computed from the rows",
         ("own loop: of what was computed from the records only the noisy gradients were used outside",),

@@ -96,6 +96,10 @@ class ClusterRows:
                 tree.add(part, level)
         return tree.total()
 
+    def clipped_total(self, contribution: Callable[..., Array]) -> Array:
+        """As `total`: a unit of privacy is a row."""
+        return self.total(contribution)
+
     def _answer(self, answer: Any) -> Parts:
         parts = _result(answer)
         if parts is None:

@@ -152,7 +152,8 @@ class TableSchema:
 class EncodedRows:
     """The encoded rows of a table as a stream: X by the schema, and the target as numbers or class positions.
 
-    `part` chooses rows by their position alone: "all", "training" or "held-out" of `held_out_rows`.
+    `part` chooses rows by their position alone: "all", "training" or "held-out" of `held_out_rows`. `chosen` says of
+    every row of the table whether it is taken, in the place of that.
     """
 
     def __init__(
@@ -164,7 +165,9 @@ class EncodedRows:
         *,
         held_out: float = 0.0,
         part: str = "all",
+        chosen: NDArray[np.bool_] | None = None,
     ) -> None:
+        self._mask = chosen
         self._table, self._schema, self._target = table, schema, target
         self._total, self._held_out, self._part = n_rows, held_out, part
         self._span: tuple[int, int] | None = None  # of positions in the table; None: all
@@ -275,6 +278,8 @@ class EncodedRows:
                 advance(batch.num_rows)
 
     def _chosen(self, start: int, count: int) -> NDArray[np.bool_] | None:
+        if self._mask is not None:
+            return self._mask[start : start + count]
         if self._part == "all":
             return None
         held = held_out_rows(start, count, self._held_out)

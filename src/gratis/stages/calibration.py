@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.accounting import unit_descent_event
-from gratis.mechanisms.clipped_gradient import TINY_SQUARE
+from gratis.mechanisms.clipped_gradient import TINY_SQUARE, clipped_mean_sum
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
 from gratis.models.logistic import SoftmaxModel
@@ -64,16 +64,18 @@ def calibrate_scores(
     std = event.noise_stds.values[0]
 
     def gradient(place: Array) -> Array:
-        def clipped(units: Array, targets: Array) -> Array:
+        def clipped(units: Array, targets: Array, each: int = 1) -> Array:
             factors = model.mean(offset + place[0] * units + place[1:]) - targets
             found = np.column_stack([np.einsum("ik,ik->i", factors, units), factors])
+            if each > 1:
+                return clipped_mean_sum(found, np.ones((len(found), 1)), _CLIP, each)[:, 0]
             lengths = np.sqrt(np.einsum("ik,ik->i", found, found) + TINY_SQUARE) / _CLIP
             counted = lengths < np.inf
             weights = np.where(counted, 1 / (np.maximum(lengths, 1) * _CLIP), 0.0)
             return np.asarray(weights @ np.where(counted[:, None], found, 0.0))
 
         with np.errstate(all="ignore"):
-            total = aimed.total(clipped)
+            total = aimed.clipped_total(clipped)
         return _CLIP * noise.release(total / rows.n_rows, std)
 
     flat = _CLIP * std / math.sqrt(event.steps)  # what a unit of time adds: the noise of one release for all of μ

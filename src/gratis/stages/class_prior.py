@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
+from gratis.numerics.rounding import rounding_inflation
 from gratis.records.checks import check_positive
 from gratis.records.events import GaussianRelease
 from gratis.records.neighbouring import Neighbouring
@@ -16,17 +17,20 @@ from gratis.records.neighbouring import Neighbouring
 __all__ = ["class_counts_event", "release_class_prior"]
 
 
-def class_counts_event(*, mu: float, neighbouring: Neighbouring) -> GaussianRelease:
+def class_counts_event(*, mu: float, neighbouring: Neighbouring, n_records: int | None = None) -> GaussianRelease:
     """Return the event of counting the records of every class at `mu`-GDP.
 
     A record is in one class or, without a label, in none. Zero-out: one count changes by 1. Replace-one: at most two
-    do, one up and one down, so √2. Counts are whole numbers far below 2⁵³: their sums have no rounding.
+    do, one up and one down, so √2. Counts are whole numbers far below 2⁵³: their sums have no rounding. Where a record
+    is a person whose rows count in part (`mechanisms.person_rows`) they round: `n_records` covers that.
 
     >>> event = class_counts_event(mu=0.5, neighbouring=Neighbouring.ZERO_OUT)
     >>> event.sensitivity, event.noise_std
     (1.0, 2.0)
     """
     sensitivity = 1.0 if neighbouring is Neighbouring.ZERO_OUT else math.sqrt(2.0)
+    if n_records is not None:
+        sensitivity *= rounding_inflation(n_records, 1, sensitivity=sensitivity)
     return GaussianRelease(
         sensitivity=sensitivity,
         noise_std=sensitivity / check_positive("mu", mu),

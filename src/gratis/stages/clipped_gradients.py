@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas
 
-from gratis.mechanisms.clipped_gradient import TINY_SQUARE, row_norms
+from gratis.mechanisms.clipped_gradient import TINY_SQUARE, clipped_mean_sum, row_norms
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
 from gratis.numerics.rounding import rounding_inflation
@@ -100,12 +100,14 @@ def release_gradient(
     assert len(basis) <= plan.width, "more features than the bound on rounding errors was made for"
     root = np.asfortranarray(basis)
 
-    def clipped(X: Array, y: Array) -> Array:
+    def clipped(X: Array, y: Array, each: int = 1) -> Array:
         found = features(columns.places(X))
         usable = columns.usable(X, y)
         factors = residuals(found @ parameters, np.where(usable, y, 0.0))
         # Half the work of a full product, in place; the rows are no longer needed.
         whitened = blas.dtrmm(1.0, root, found.T, lower=1, overwrite_b=1).T
+        if each > 1:
+            return clipped_mean_sum(whitened, np.where(usable[:, None], factors, 0.0), clip_norm, each)
         sizes = np.sqrt(np.einsum("ik,ik->i", factors, factors) + TINY_SQUARE)
         lengths = sizes * (row_norms(whitened) / clip_norm)
         counted = usable & (lengths < np.inf)
@@ -113,7 +115,7 @@ def release_gradient(
         return np.asarray(whitened.T @ np.where(counted[:, None], factors * weights[:, None], 0.0))
 
     with np.errstate(all="ignore"):
-        total = rows.total(clipped)
+        total = rows.clipped_total(clipped)
     event = plan.events[step]
     released = noise.release(total / plan.n_records, event.noise_std)
     return clip_norm * released, clip_norm * event.noise_std

@@ -162,7 +162,7 @@ def descend_many(
     rates = (np.broadcast_to(learning_rates, (steps, size)) * clip_norms).astype(clip_norms.dtype)
     kept = (steps + 1) // 2
     for step in range(steps):
-        gradient = prepared.total(
+        gradient = prepared.clipped_total(
             partial(clipped_gradient_sum, parameters=parameters, mean=mean, clip_norms=clip_norms)
         )
         parameters = parameters - rates[step][:, None] * add_noise(gradient / rows.n_rows)

@@ -90,7 +90,7 @@ def plan_one_step(
 
     >>> plan = plan_one_step(1000, 4, residuals=0.1, jacobian=0.1, gradient=0.1, squares=0.1, level=0.1,
     ...                      neighbouring=Neighbouring.ZERO_OUT)
-    >>> [round(event.sensitivity, 9) for event in plan.events]
+    >>> [round(event.sensitivity, 6) for event in plan.events]
     [1.0, 0.001, 0.001, 0.001, 0.001]
     """
     n, columns = check_count("n_records", n_records), check_count("n_columns", n_columns)
@@ -105,9 +105,10 @@ def plan_one_step(
         return GaussianRelease(sensitivity=bound, noise_std=noise_std, neighbouring=neighbouring, label=label)
 
     in_octaves = outer / residuals <= _DROWNED * n
-    if in_octaves:  # counts are exact
+    if in_octaves:  # counts are exact, but for those of persons whose rows count in part
+        counts = outer * rounding_inflation(n, 1, sensitivity=outer)
         sizes = GaussianRelease(
-            sensitivity=outer, noise_std=outer / residuals, neighbouring=neighbouring, label="sizes of residuals"
+            sensitivity=counts, noise_std=counts / residuals, neighbouring=neighbouring, label="sizes of residuals"
         )
     else:
         sizes = release("mean size of residuals", 1.0, residuals)

@@ -1,0 +1,102 @@
+"""`gratis fit --unit`."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from gratis.accounting import PERSON_UNIT, verify_certificate
+from gratis.cli.program import app
+from gratis.records.certificates import Certificate
+from gratis.records.errors import GratisError
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def table(tmp_path):
+    rng = np.random.default_rng(0)
+    ids = rng.permutation(np.repeat(np.arange(200), rng.integers(1, 7, 200)))
+    frame = pd.DataFrame(
+        {"person": [f"p{i}" for i in ids], "a": rng.normal(size=len(ids)), "b": rng.normal(size=len(ids))}
+    )
+    frame["y"] = frame["a"] + 0.3 * rng.normal(size=len(ids))
+    frame.to_csv(tmp_path / "panel.csv", index=False)
+    return tmp_path / "panel.csv"
+
+
+def run(table, *more):
+    words = [
+        "fit",
+        str(table),
+        "--target",
+        "y",
+        "--epsilon",
+        "2",
+        "--delta",
+        "1e-5",
+        "--output",
+        str(table.parent / "out"),
+    ]
+    return runner.invoke(app, [*words, *more])
+
+
+def test_persons_are_counted_held_out_scored_and_certified(table):
+    done = run(
+        table, "--unit", "person", "--model", "linear", "--hold-out", "0.25", "--no-report", "--no-audit", "--json"
+    )
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout[done.stdout.index("{") :])
+    assert found["plan"]["unit"] == "persons"
+    trained, scored = found["plan"]["rows"], found["held_out_score"]["samples"]
+    assert trained + scored == 200
+    assert 30 < scored < 70
+    certificate = Certificate.read(table.parent / "out" / "certificate.json")
+    assert certificate.unit == PERSON_UNIT
+    assert verify_certificate(certificate) == []
+    # How many rows the persons have is not told.
+    assert str(len(pd.read_csv(table))) not in " ".join(found["plan"]["words"])
+    again = runner.invoke(
+        app, ["audit", "replay", str(table.parent / "out" / "model.gratis"), "--pairs", "2", "--json"]
+    )
+    assert again.exit_code == 0, again.output
+    assert "rows" in json.loads(again.stdout)["worst_pair"].split("→")[1]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--unit", "nobody"], "no column 'nobody' of ids"),
+        (["--unit", "y"], "no column 'y' of ids"),
+        (["--unit", "person", "--model", "random-features"], "random-features takes rows"),
+        (["--unit", "person", "--private-levels", "a"], "levels are searched row by row"),
+        (["--unit", "person", "--memory", "1e-9"], "needs all rows in memory"),
+        (
+            ["--unit", "person", "--model", "linear", "--algorithm", "one-pass"],
+            "one-pass takes rows one by one",
+        ),
+        (["--unit", "person", "--delta", "0.005"], "number of persons, 200"),
+    ],
+)
+def test_refused_with_one_sentence(table, more, words):
+    done = run(table, *more)
+    assert isinstance(done.exception, GratisError)
+    assert words in str(done.exception)
+    assert not (table.parent / "out" / "model.gratis").exists()
+
+
+def test_rows_without_an_id_are_refused_or_left_out(table):
+    frame = pd.read_csv(table)
+    frame.loc[:20, "person"] = None
+    frame.to_csv(table, index=False)
+    refused = run(table, "--unit", "person", "--model", "linear")
+    assert isinstance(refused.exception, GratisError)
+    assert "no id" in str(refused.exception)
+    left = run(
+        table, "--unit", "person", "--model", "linear", "--missing-target", "leave-out", "--no-audit", "--no-report"
+    )
+    assert left.exit_code == 0, left.output
