@@ -116,6 +116,6 @@ def test_readers_quote_no_cell(tmp_path: Path) -> None:
 
 def test_networks_quote_no_record() -> None:
     pytest.importorskip("torch")
-    from gratis.stages.networks import checked_arrays as _arrays
+    from gratis.stages.networks import checked_arrays
 
-    refuse(lambda: _arrays([[1.0, CANARY], [2.0]], [0, 1]))
+    refuse(lambda: checked_arrays([[1.0, CANARY], [2.0]], [0, 1]))
