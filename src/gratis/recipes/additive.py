@@ -87,6 +87,7 @@ def _plan(stages: AdditivePlan, budget: Budget) -> Plan:
             f"column has a line and {stages.n_cosines} cosines, as many as rows times μ allow, and {pairs}.",
             "Smoothness and relevance of every curve are estimated from the released gradients; nothing is chosen by "
             "looking at scores on the data.",
+            *(() if stages.target is None else stages.target.doubts),
         ),
     )
 

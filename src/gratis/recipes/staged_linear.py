@@ -204,6 +204,7 @@ def _staged_plan(stages: StagedPlan, budget: Budget, n_classes: int | None, desc
         reasons=(
             f"{budget.describe()}: {stage}; {stages.steps} full-batch steps in {basis}.",
             words,
+            *(() if stages.target is None else stages.target.doubts),
         ),
     )
 
