@@ -58,4 +58,6 @@ def score_lines(scores: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _short(value: float) -> str:
     """Three decimals for shares, four figures for what has a unit."""
+    if 1e4 <= abs(value) < 1e9:
+        return f"{value:,.0f}"
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.4g}"
