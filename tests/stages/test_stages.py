@@ -245,8 +245,13 @@ def test_the_posterior_finds_the_solution_and_forgets_what_is_noise() -> None:
         position = found.mean[:, None]
     assert position[:, 0] == pytest.approx(truth, abs=0.03)
     assert found.variances[1] < 0.1 * found.variances[0]
-    covariance = history.covariance(moments, np.full(8, 1.0), curvature=1.0, sampling=1e-6)
-    assert np.sqrt(np.diag(covariance)).max() < 0.05
+    whole, noise = (
+        history.covariance(moments, 1e-6 * moments, np.ones(8), np.full(8, beside), output=0, curvature=1.0)
+        for beside in (1.0, 0.0)
+    )
+    assert np.sqrt(np.diag(whole)).max() < 0.05
+    assert np.linalg.eigvalsh(noise)[0] > 0
+    assert np.linalg.eigvalsh(whole - noise)[0] > -1e-12  # what shrinking leaves open beside the noise
     wider = history.widened(9).posterior(
         0, np.pad(moments, (0, 1)) + np.diag([0.0] * 8 + [1.0]), 1e-6, np.full(3, 0.5),
         (np.append(groups[0], 2), np.array([1, 2, 3])), curvature=1.0, sampling=1e-6, rounds=2,
