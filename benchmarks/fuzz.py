@@ -147,7 +147,8 @@ def parameters(rng: Rng, cls: type) -> dict[str, Any]:
         "neighbouring": ["replace-one", "zero-out"], "preprocessing": ["private", "none"],
         "on_invalid": ["raise", "impute", "zero"], "algorithm": ["auto", "one-pass", "full-batch"],
         "n_features": [5], "width": [3], "depth": [2], "steps": [2], "features": ["tanh", "relu"],
-        "centre": [True, False], "classes": [None, None, *LABELS],
+        "centre": [True, False], "classes": [None, None, *LABELS], "pairs": ["auto", False],
+        "class_weight": [None, None, None, "balanced", {0: 2.0}], "inference": [False, False, False, True],
     }  # fmt: skip
     chosen |= {name: pick(rng, values) for name, values in usual.items() if name in names}
     while rng.random() < 0.3:
@@ -160,8 +161,30 @@ def parameters(rng: Rng, cls: type) -> dict[str, Any]:
 
 ESTIMATORS = [
     gratis.DPLinearRegression, gratis.DPLogisticRegression, gratis.DPRandomFeaturesRegressor,
-    gratis.DPRandomFeaturesClassifier, gratis.DPMLPClassifier,
+    gratis.DPRandomFeaturesClassifier, gratis.DPMLPClassifier, gratis.DPAdditiveRegressor, gratis.DPAdditiveClassifier,
 ]  # fmt: skip
+
+
+def persons(rng: Rng, n: int) -> Any:
+    """Whose rows they are: numbers, texts, none, of several kinds, too few of them."""
+    ids: list[Any] = [
+        7,
+        7.0,
+        "007",
+        "ann",
+        " ann ",
+        None,
+        float("nan"),
+        "",
+        b"x",
+        ("a", 1),
+        True,
+        2**70,
+        -0.0,
+        "\ud800",
+    ]
+    found: list[Any] = [pick(rng, ids) for _ in range(n if rng.random() < 0.9 else n + 1)]
+    return rng.integers(0, 3, n) if rng.random() < 0.3 else absurd(rng) if rng.random() < 0.1 else found
 
 
 def fit(rng: Rng) -> str:
@@ -171,7 +194,7 @@ def fit(rng: Rng) -> str:
     classifier = hasattr(cls, "predict_proba")
     X, y = matrix(rng, n, d), labels(rng, n) if classifier else numeric_target(rng, n)
     model = cls(**parameters(rng, cls))
-    model.fit(X, y)
+    model.fit(X, y, **({"groups": persons(rng, n)} if rng.random() < 0.2 else {}))
     assert verify_certificate(model.certificate_) == []
     return asked(rng, model, d)
 
@@ -397,7 +420,10 @@ def arguments(rng: Rng, folder: Path) -> list[str]:
         "fit": {"target": value("y"), "epsilon": value("1"), "delta": value("0.01"), "ignore": value("a"),
                 "model": value("linear", "logistic"), "task": value("auto", "regression"),
                 "classes": value("0,1"), "hold-out": value("0", "0.3"),
-                "memory": value("1"), "hash": value("4"), "output": str(folder / "out")},
+                "memory": value("1"), "hash": value("4"), "output": str(folder / "out"), "unit": value("a", "b"),
+                "private-levels": value("a", "b"), "levels": value("a=x,y"), "numeric": value("a"),
+                "missing-target": value("leave-out"), "separator": value(";"), "encoding": value("latin-1"),
+                "decimal": value(",")},
         "compare": {"target": value("y"), "epsilon": value("1"), "delta": value("1e-3")},
         "schema": {"most-levels": value("3")},
         "predict": {"output": str(folder / pick(rng, ["p.csv", "p.parquet", "p"]))},
@@ -410,6 +436,7 @@ def arguments(rng: Rng, folder: Path) -> list[str]:
     found = command.split() + [part for key, word in kept.items() for part in (f"--{key}", word)]
     if command == "fit":
         found += ["--no-audit", *(["--dry-run"] if rng.random() < 0.7 else [])]
+        found += [flag for flag in ("--balanced", "--inference") if rng.random() < 0.1]
     files = {"ledger create": [str(folder / "l.ledger")], "fit": [table], "compare": [table], "schema": [table],
              "predict": [value(model), table], "report": [value(model, table)],
              "certificate verify": [value(certificate, model, table)]}  # fmt: skip

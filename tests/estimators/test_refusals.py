@@ -9,9 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gratis import DPLinearRegression, DPLogisticRegression, DPRandomFeaturesClassifier, DPRandomFeaturesRegressor
+from gratis import (
+    DPAdditiveRegressor,
+    DPLinearRegression,
+    DPLogisticRegression,
+    DPRandomFeaturesClassifier,
+    DPRandomFeaturesRegressor,
+)
 from gratis.ledger import Ledger
 from gratis.records.budget import Budget
+from gratis.records.errors import GratisError
 
 REGRESSORS = [
     DPLinearRegression(epsilon=1.0, delta=1e-3),
@@ -96,3 +103,15 @@ def test_no_budget_no_fit(estimator: Any, given: dict[str, float]) -> None:
         unpaid.fit(Untouchable(), Untouchable())
     with pytest.raises(ValueError, match="give epsilon and delta"):
         unpaid.plan(100, 3, classes=2 if hasattr(unpaid, "classes") else None)
+
+
+@pytest.mark.parametrize("given", [{"categorical": 3.0}, {"categorical": [1, 2]}, {"monotone": True}])
+def test_columns_of_additive_models_are_told_by_mappings(given: dict[str, Any]) -> None:
+    with pytest.raises(GratisError, match="must be a mapping of columns"):
+        DPAdditiveRegressor(1.0, 1e-3, **given).fit(np.zeros((5, 2)), np.zeros(5))
+
+
+@pytest.mark.parametrize("groups", [3, 2.5, "everybody", b"x", True, len])
+def test_groups_that_are_no_ids_are_refused(groups: Any) -> None:
+    with pytest.raises(GratisError, match="one id for each row"):
+        DPLinearRegression(1.0, 1e-3).fit(np.zeros((5, 2)), np.zeros(5), groups=groups)

@@ -32,6 +32,12 @@ ACTIVATIONS = ("tanh", "relu", "erf")
 _DIRECTIONS = {"increasing": 1, "decreasing": -1}
 
 
+def _mapping(name: str, given: Any) -> dict[Any, Any]:
+    if given is not None and not isinstance(given, Mapping):
+        raise GratisError(f"{name} must be a mapping of columns")
+    return dict(given or {})
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class LinearParameters(FitParameters):
     """Of `DPLinearRegression`."""
@@ -141,14 +147,14 @@ class AdditiveParameters(FitParameters):
         return position
 
     def _levels(self, n_columns: int) -> dict[int, int]:
-        found = dict(self.categorical or {})
+        found = _mapping("categorical", self.categorical)
         return {
             self._column(key, n_columns): check_count("the number of levels", count, minimum=2)
             for key, count in sorted(found.items(), key=lambda item: str(item[0]))
         }
 
     def _directions(self, n_columns: int, n_classes: int | None) -> dict[int, int]:
-        found = dict(self.monotone or {})
+        found = _mapping("monotone", self.monotone)
         if found and n_classes is not None and n_classes > 2:
             raise GratisError("monotone curves need a number or two classes as the target")
         levels = self._levels(n_columns)

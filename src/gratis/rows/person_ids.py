@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,8 @@ def _entries(ids: Any) -> NDArray[Any]:
     if not isinstance(ids, np.ndarray) and hasattr(ids, "to_numpy"):
         ids = ids.to_numpy()
     if not isinstance(ids, np.ndarray):
+        if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+            raise GratisError("groups must be one id for each row")
         listed = list(ids)
         ids = np.empty(len(listed), dtype=object)
         for place, entry in enumerate(listed):  # NumPy would make 1 of a "1" beside it, or a table of tuples
