@@ -86,7 +86,7 @@ def scores(given: dict[str, Any], plan: SiloPlan, draws: int) -> list[float]:
                 plan, given["X"][part], given["y"][part], noise=NoiseSource.secure()).ravel().tolist()))
             for i, part in enumerate(given["parts"])
         ]  # fmt: skip
-        found.append(r2(combine_shares(plan, shares), given))
+        found.append(r2(combine_shares(plan, shares, inside_secure_aggregation=True), given))
     return found
 
 

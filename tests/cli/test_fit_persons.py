@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 from gratis.accounting import PERSON_UNIT, verify_certificate
 from gratis.cli.program import app
+from gratis.estimators import load_model
 from gratis.records.certificates import Certificate
 from gratis.records.errors import GratisError
 
@@ -100,3 +102,21 @@ def test_rows_without_an_id_are_refused_or_left_out(table):
         table, "--unit", "person", "--model", "linear", "--missing-target", "leave-out", "--no-audit", "--no-report"
     )
     assert left.exit_code == 0, left.output
+
+
+def test_nothing_that_is_stored_depends_on_how_many_rows_a_person_has(table):
+    """At delta = 1e-3 a thousand rows would decide whether the report shows a program."""
+    stored = []
+    for more in (0, 1500):
+        frame = pd.read_csv(table)
+        one = frame[frame["person"] == frame["person"][0]]
+        pd.concat([frame, *[one.head(1)] * more]).to_csv(table.parent / "other.csv", index=False)
+        words = ["--target", "y", "--epsilon", "2", "--delta", "1e-3", "--unit", "person", "--model", "linear"]
+        output = ["--output", str(table.parent / f"out{more}"), "--no-report", "--no-audit"]
+        done = runner.invoke(app, ["fit", str(table.parent / "other.csv"), *words, *output])
+        assert done.exit_code == 0, done.output
+        context = load_model(table.parent / f"out{more}" / "model.gratis").context
+        stored.append(
+            re.sub(rf"out{more}|\d+\.\d+|[0-9a-f]{{64}}", "", json.dumps(context, sort_keys=True, default=str))
+        )
+    assert stored[0] == stored[1]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import shutil
 from functools import partial
 from itertools import count
 from typing import Any
@@ -401,3 +404,56 @@ def test_statistics_of_a_worst_case_and_of_a_sabotage(monkeypatch: pytest.Monkey
     proved = delta_upper_bound(account(event), epsilon=0.0)
     assert 0.8 * proved < advantage(NoiseSource.insecure) <= proved
     assert advantage(HalfNoise.insecure) > proved
+
+
+def test_steps_are_counted_in_one_place(ledger: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies and forks of a loop would count their steps apart, under the same name in the ledger."""
+    loop = loop_for(build_mlp([8, 6, 3], seed=1), steps=32, ledger=ledger, dataset="people")
+    loop.step()
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(GratisError, match="cannot be copied"):
+            copied(loop)
+    monkeypatch.setattr("gratis.estimators.private_loop.os.getpid", lambda: -1)
+    for asked in (loop.step, loop.state_dict, loop.finish):
+        with pytest.raises(GratisError, match="forked process"):
+            asked()
+    monkeypatch.undo()
+    assert loop.step() == 2
+
+
+def test_a_ledger_older_than_the_checkpoint_is_refused(ledger: Any, tmp_path: Any) -> None:
+    """A ledger from a backup has forgotten steps: with or without forfeit, they are not released again."""
+    loop = loop_for(build_mlp([8, 6, 3], seed=1), steps=16, ledger=ledger, dataset="people")
+    loop.step()
+    loop.state_dict()
+    older = shutil.copytree(tmp_path / "l", tmp_path / "older") if (tmp_path / "l").is_dir() else shutil.copy(
+        tmp_path / "l", tmp_path / "older"
+    )  # fmt: skip
+    for _ in range(8):
+        loop.step()
+    state = loop.state_dict()
+    for forfeit in (False, True):
+        again = loop_for(build_mlp([8, 6, 3], seed=1), steps=16, ledger=gratis.Ledger.open(older), dataset="people")
+        with pytest.raises(GratisError, match="older than this checkpoint"):
+            again.load_state_dict(state, forfeit=forfeit)
+
+
+def test_a_hook_that_mixes_records_between_steps_is_found(ledger: Any) -> None:
+    module = nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 3))
+    loop = loop_for(module, ledger=ledger, dataset="people")
+    loop.step()
+    loop.step()
+    module[1].register_forward_hook(lambda _module, _inputs, outputs: outputs - outputs.mean(0))
+    with pytest.raises(GratisError):
+        loop.step()
+    assert all(parameter.grad is None for parameter in module.parameters())
+
+
+def test_the_usual_loss_does_not_raise_on_one_label() -> None:
+    """torch's cross-entropy raises on a label that is no class: taken for ours, whose record then adds nothing."""
+    wrong = Y.copy()
+    wrong[5] = 7
+    module = build_mlp([8, 6, 3], seed=1)
+    assert loop_for(module, targets=wrong, loss=nn.CrossEntropyLoss(reduction="none")).step() == 1
+    with pytest.raises(GratisError, match="function of its own"):
+        loop_for(module, loss=nn.CrossEntropyLoss(label_smoothing=0.1))

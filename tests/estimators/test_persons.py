@@ -167,3 +167,31 @@ def test_a_score_on_held_out_persons_is_bounded_by_person(relation):
     found = audit_tables(held_out(relation), tables, relation, pairs=24, rng=np.random.default_rng(0))
     assert not found.alarm, found.verdict
     assert found.largest_ratio > 0.8
+
+
+def test_a_rows_score_does_not_depend_on_how_many_rows_others_have():
+    """Products of matrices round their last rows otherwise: a crafted row would meet another clipped gradient there."""
+    rng = np.random.default_rng(5)
+    theta = rng.standard_normal((33, 1))
+
+    def scores(first):
+        ids = np.concatenate([np.zeros(first, int), np.repeat(np.arange(1, 1500), 3)])
+        X = np.concatenate([np.zeros((first, 33)), np.random.default_rng(6).standard_normal((3 * 1499, 33))])
+        X[first:, 0] += 1e6 * np.arange(3 * 1499)  # the row's name
+        found = {}
+        for X_part, _ in PersonRows.of(X, np.zeros(len(X)), ids, 1500)._parts:
+            assert len(X_part) % 64 == 0
+            assert np.isnan(X_part[-1]).all()
+            found |= dict(zip(X_part[:, 0], (X_part @ theta)[:, 0], strict=True))
+        return {name: score for name, score in found.items() if name > 1e5}
+
+    known = scores(3)
+    assert len(known) > 4000
+    for first in (1, 2, 4, 5, 700):
+        assert scores(first) == known
+
+
+def test_entries_without_a_bound_are_refused():
+    X, y, ids = panel()
+    with pytest.raises(GratisError, match="private or public scales"):
+        gratis.DPLinearRegression(1.0, 1e-5, preprocessing="none").fit(X, y, groups=ids)

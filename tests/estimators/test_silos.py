@@ -148,3 +148,15 @@ def test_rows_that_do_not_fit_their_plan_spend_nothing(tmp_path: Any) -> None:
     assert "honest-silos" in certificate.assumptions
     with pytest.raises(GratisError, match="belong together"):
         make_share(plan, 0, X[PARTS[0]], Y[PARTS[0]], tmp_path / "share", ledger=ledger)
+
+
+def test_who_combines_shares_sees_them(tmp_path: Any) -> None:
+    hidden = plan_of(shares_are_seen=False)
+    with pytest.raises(GratisError, match="protects the total alone"):
+        combine_shares(hidden, [])
+    with pytest.raises(GratisError, match="has not answered"):
+        combine_shares(hidden, [], inside_secure_aggregation=True)
+    ledger = Ledger.create(tmp_path / "l", {"ours": Budget(epsilon=9.0, delta=1e-5)})
+    with pytest.raises(GratisError, match="nothing was spent"):
+        make_share(plan_of(), 0, X[PARTS[0]], Y[PARTS[0]], tmp_path / "no" / "x.json", ledger=ledger, dataset="ours")
+    assert not ledger.status("ours").never_committed

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from gratis.audits.hostile import HostileTables, Table
 from gratis.audits.hostile_persons import HostilePersons
 from gratis.audits.replay import Fitted, NoiseBook, ReplayAudit, Tap, Train, compare, record, replay
+from gratis.estimators.scales import PublicScales
 from gratis.mechanisms.noise import NoiseSource
 from gratis.records.budget import Budget
 from gratis.records.checks import check_count
@@ -168,7 +169,10 @@ def replay_audit(
     changed: dict[str, Any] = {name: value for name, value in _NOT_OF_THE_DATA.items() if name in parameters}
     changed |= {name: min(parameters[name], most) for name, most in _LARGEST.items() if name in parameters}
     if parameters.get("preprocessing") == "public":
-        changed["preprocessing"] = "none"  # public scales are no function of the rows: the synthetic ones are on them
+        # Public scales are no function of the rows: the synthetic ones are on them.
+        changed["preprocessing"] = "none"
+        if persons:
+            changed |= {"preprocessing": "public", "public": PublicScales(np.zeros(columns), np.ones(columns))}
     if labels is not None:
         changed["classes"] = labels
         rows = max(rows, 3 * len(labels))

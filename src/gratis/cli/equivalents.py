@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gratis.estimators.table_reading import CLASSES_OCCUR
+from gratis.rows.person_ids import number_persons
 from gratis.rows.undecided import listed, names_in
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ def shown_python(job: TableJob, file: str, given: Mapping[str, Any] | None = Non
     given, how, budget = given or {}, job.reading, job.budget
     options = job.options if job.choice else {**job.plan.choices, **job.options}
     plain = all(isinstance(value, str | int | float | bool | None) for value in options.values())
-    if (budget.delta or 0.0) * job.n_rows >= 1 or not plain:  # --force-delta, or a plan that was made in Python
+    # Persons: how many rows there are is nobody's to know.
+    units = job.n_rows if job.persons is None else number_persons(job.persons.names)[1]
+    if (budget.delta or 0.0) * units >= 1 or not plain:  # --force-delta, or a plan that was made in Python
         return ""
     arguments: dict[str, Any] = {
         "neighbouring": None if str(budget.neighbouring) == "replace-one" else str(budget.neighbouring),

@@ -66,7 +66,7 @@ class PrivateClassifier(Watched, ClassifierMixin):
     def _given_weights(self, classes: Array) -> NDArray[np.float64]:
         """The weights that the user gave, 1 where none; refuse what is no weight, before anything is spent."""
         weights = np.ones(len(classes))
-        if self.class_weight is None or self.class_weight == "balanced":
+        if self.class_weight is None or (isinstance(self.class_weight, str) and self.class_weight == "balanced"):
             return weights
         if not isinstance(self.class_weight, Mapping):
             raise GratisError("class_weight must be 'balanced' or weights by class, as {class: weight}")

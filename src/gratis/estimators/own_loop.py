@@ -121,7 +121,9 @@ def privatise(
         if noise_seed is not None:  # one stream a rank
             noise_seed = check_count("noise_seed", noise_seed, minimum=0) * ranks.size + ranks.rank
         noise = noise_source(noise_seed, insecure_reproducible=insecure_reproducible)
-        gradient = ClippedGradientSum(module, loss or cross_entropy, clip_norm=clip_norm, micro_batch=micro_batch)
+        gradient = ClippedGradientSum(
+            module, _loss_of(loss) or cross_entropy, clip_norm=clip_norm, micro_batch=micro_batch
+        )
         X, y = checked_arrays(*_tensors(X, y))
         gradient.check(X, y)
         found = {
@@ -143,6 +145,17 @@ def privatise(
         gradient, X, y, schedule, budget=budget, noise=noise, ranks=ranks, ledger=ledger if ranks.is_first else None,
         dataset=dataset, purpose=purpose, selection=Selection(selection), resumable=ledger is not None,
     )  # fmt: skip
+
+
+def _loss_of(loss: Any) -> Any:
+    """The loss, or None for ours: torch's own cross-entropy raises on a label that is no class, after all is paid."""
+    import torch
+
+    if not isinstance(loss, torch.nn.CrossEntropyLoss):
+        return loss
+    if loss.weight is not None or loss.label_smoothing != 0 or loss.ignore_index != -100:
+        raise GratisError("a cross-entropy with weights, smoothing or an ignored class must be a function of its own")
+    return None
 
 
 def _schedule(

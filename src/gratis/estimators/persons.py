@@ -39,3 +39,8 @@ def refuse_unless_sums(recipe: Recipe) -> None:
             "groups are for models that add up bounded contributions (linear and logistic by full-batch descent, "
             "additive): this one takes rows one by one, so that a person with many would count as many"
         )
+    reading = getattr(recipe, "reading", None)
+    if reading is not None and not reading.standardise and reading.features is None:
+        raise GratisError(
+            "groups need private or public scales, which bound every entry: preprocessing='none' does not"
+        )

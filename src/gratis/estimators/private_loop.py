@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gratis.accounting import issue_certificate
@@ -56,6 +59,8 @@ class PrivateLoop:
         self._ledger, self._dataset, self._purpose, self._selection = ledger, dataset, purpose, selection
         self._resumable = resumable
         self._run = secrets.token_hex(16)
+        # A copy would count its steps apart from this one, under the same name in the ledger.
+        self._process, self._lock = os.getpid(), threading.RLock()
         self._reservation: Reservation | None = None
         self._claimed = 0
         self._form = _form_of(gradient.module)
@@ -73,6 +78,10 @@ class PrivateLoop:
 
         It counts as released from the moment it is tried. A step that ends in an exception ends the loop.
         """
+        with self._alone():
+            return self._step()
+
+    def _step(self) -> int:
         self._refuse_more()
         parameters = self._gradient.parameters
         for parameter in parameters:
@@ -94,6 +103,10 @@ class PrivateLoop:
         stopped and why: a smaller number would be proved only if it had been fixed beforehand. `plan` says how many
         were run.
         """
+        with self._alone():
+            return self._finished()
+
+    def _finished(self) -> Certificate | None:
         if self._certificate is None and self._ranks.is_first:
             if not self.n_released:
                 raise GratisError("nothing was released: there is nothing to certify")
@@ -124,10 +137,11 @@ class PrivateLoop:
 
         The ledger notes how many steps were released by now, so that a run which goes on from here loses none.
         """
-        if self._ledger is not None and self._reservation is not None and self._claimed > self.n_released:
-            self._claim(self.n_released)
-        reservation = None if self._reservation is None else self._reservation.id
-        return {"format": _FORMAT, "released": self.n_released, "reservation": reservation, **self._settings}
+        with self._alone():
+            if self._ledger is not None and self._reservation is not None and self._claimed > self.n_released:
+                self._claim(self.n_released)
+            reservation = None if self._reservation is None else self._reservation.id
+            return {"format": _FORMAT, "released": self.n_released, "reservation": reservation, **self._settings}
 
     def load_state_dict(self, state: JsonObject, *, forfeit: bool = False) -> None:
         """Go on with the reservation of a checkpoint; noise is drawn anew in any case.
@@ -136,15 +150,27 @@ class PrivateLoop:
         step that is run again is one release more. With `forfeit=True` they are given up, and the run has so many
         steps fewer; to have them again, leave this call out, which reserves the whole run anew.
         """
-        if self.n_released or self._reservation is not None:
-            raise GratisError("a checkpoint is loaded before the first step")
-        problem, taken = None, 0
-        try:
-            taken = self._take_over(state, forfeit)
-        except GratisError as error:
-            problem = str(error)
-        self._ranks.refuse_any(problem)
-        self.n_released = self._claimed = self._ranks.gathered(taken)[0]
+        with self._alone():
+            if self.n_released or self._reservation is not None:
+                raise GratisError("a checkpoint is loaded before the first step")
+            problem, taken = None, 0
+            try:
+                taken = self._take_over(state, forfeit)
+            except GratisError as error:
+                problem = str(error)
+            self._ranks.refuse_any(problem)
+            self.n_released = self._claimed = self._ranks.gathered(taken)[0]
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One thread at a time, in the process that made the loop: steps are counted in one place."""
+        if os.getpid() != self._process:
+            raise GratisError("a loop must not be used in a forked process: its steps would be counted twice")
+        with self._lock:
+            yield
+
+    def __reduce__(self) -> Any:
+        raise GratisError("a loop cannot be copied or stored: its steps would be counted twice; use state_dict()")
 
     def _take_over(self, state: JsonObject, forfeit: bool) -> int:
         if not isinstance(state, dict) or state.get("format") != _FORMAT:
@@ -162,6 +188,8 @@ class PrivateLoop:
             raise GratisError("the ledger's reservation of this checkpoint is finished, or of another run")
         released = self._ledger.claimed_steps(entry.id)
         since = released - check_count("released", state["released"], minimum=0)
+        if since < 0:
+            raise GratisError("the ledger is older than this checkpoint: it has forgotten steps that were released")
         if since and not forfeit:
             raise GratisError(
                 f"{since} steps may have been released since this checkpoint; pass forfeit=True to go on with the "
@@ -214,4 +242,11 @@ class PrivateLoop:
 
 
 def _form_of(module: nn.Module) -> list[tuple[Any, ...]]:
-    return [(name, id(part), type(part), part.training) for name, part in module.named_modules()]
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return [
+        (
+            name, id(part), type(part), part.training, part.__dict__.get("forward"),
+            *(tuple(getattr(part, each).items()) for each in hooks),
+        )
+        for name, part in module.named_modules()
+    ]  # fmt: skip

@@ -17,6 +17,7 @@ from gratis.accounting import calibrate_mu, calibrate_noise_std
 from gratis.accounting.silos import share_event, silo_guarantees
 from gratis.estimators.private_fit import Release
 from gratis.estimators.scales import PublicScales
+from gratis.estimators.values import floats
 from gratis.ledger import Ledger
 from gratis.mechanisms.location_scale import Standardiser
 from gratis.mechanisms.noise import NoiseSource, noise_source
@@ -67,7 +68,8 @@ class SiloPlan(_File):
     budget : Budget
         What every record of an honest silo gets, against whoever sees what `shares_are_seen` says.
     honest : int
-        k: silos that add their noise and keep it to themselves. Does not matter where shares are seen.
+        k: silos that add their noise and keep it to themselves. Does not matter where shares are seen. A silo that
+        reads the model knows its own noise: against it, count the others only.
     shares_are_seen : bool
         Whether someone (a coordinator) may see single shares. False only with secure aggregation of your own.
     means, scales, target_mean, target_scale : public scales of the columns, as in `PublicScales`.
@@ -164,9 +166,11 @@ def make_share(
         raise GratisError(f"the plan is for silos 0 to {len(plan.rows) - 1}")
     if (ledger is None) != (dataset is None):
         raise GratisError("ledger and dataset belong together: the ledger, and the name of the data set in it")
-    records, targets = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    records, targets = floats("X", X), floats("y", y)
     if records.shape != (plan.rows[silo], plan.columns) or targets.shape != (plan.rows[silo],):
         raise GratisError(f"silo {silo} was planned for {plan.rows[silo]} rows of {plan.columns} columns")
+    if not Path(path).parent.is_dir() or Path(path).is_dir():
+        raise GratisError("the share cannot be written there: no such folder; nothing was spent")
     noise = noise_source(noise_seed, insecure_reproducible=insecure_reproducible)
     trusted = () if plan.shares_are_seen else ("honest-silos",)
     with Release(
@@ -207,11 +211,20 @@ class SiloModel:
         return np.asarray(self.features.inverse(moved) @ self.coef_ + self.intercept_)
 
 
-def combine_shares(plan: SiloPlan, shares: Iterable[SiloShare]) -> SiloModel:
+def combine_shares(
+    plan: SiloPlan, shares: Iterable[SiloShare], *, inside_secure_aggregation: bool = False
+) -> SiloModel:
     """At the coordinator: add the shares and solve for the coefficients. Post-processing of what the silos sent.
 
-    Every silo's share is needed once; one that is missing, repeated, of another plan or not finite is refused.
+    Every silo's share is needed once; one that is missing, repeated, of another plan or not finite is refused. Where
+    the plan promises that nobody sees single shares, whoever calls this does: it must be the secure aggregation itself,
+    and say so.
     """
+    if not plan.shares_are_seen and not inside_secure_aggregation:
+        raise GratisError(
+            "this plan protects the total alone, and whoever combines shares sees each of them: plan with "
+            "shares_are_seen=True, or call this inside your secure aggregation"
+        )
     size = plan.columns + 2
     total, missing = np.zeros((size, size)), set(range(len(plan.rows)))
     for share in shares:

@@ -115,6 +115,8 @@ def clipped_mean_sum(X: Array, factors: Array, clip_norm: float, each: int) -> A
     person's rows cancels before it can be cut off.
     """
     columns, outputs = X.shape[1], factors.shape[1]
+    whole = len(X) // each * each  # what is left over are null records at the end of a chunk
+    X, factors = X[:whole], factors[:whole]
     means = np.matmul(X.reshape(-1, each, columns).transpose(0, 2, 1), factors.reshape(-1, each, outputs))
     flat = means.reshape(len(means), columns * outputs) * (person_weight(each) / clip_norm)
     lengths = np.sqrt(np.einsum("ij,ij->i", flat, flat) + TINY_SQUARE)

@@ -19,6 +19,9 @@ __all__ = ["MOST_ROWS", "PersonRows", "person_weight"]
 Array = NDArray[Any]
 
 MOST_ROWS = ROWS_PER_CHUNK  # of one person; of more, so many are taken at even distances
+# Products of matrices compute their last few rows by other instructions, which round otherwise: chunks end with rows
+# that contribute nothing, so that no row's score depends on how many rows other persons have.
+_TILE = 64
 
 
 def person_weight(rows: int) -> float:
@@ -42,9 +45,10 @@ class PersonRows(Rows):
     the convex hull of S, where both suprema are the same. So the stage's event holds for N persons as it holds for N
     rows, when all rows of one person, however many, are exchanged for any others, or contribute nothing. Which rows
     count, and their weight, depends on the person's own rows alone; where a row stands among those of others changes
-    roundings only, which `numerics.rounding.rounding_inflation` bounds for any order.
+    roundings of sums only, which `numerics.rounding.rounding_inflation` bounds for any order.
 
-    A chunk holds whole persons with equally many rows, one after the other: a person is `each` consecutive rows.
+    A chunk holds whole persons with equally many rows, one after the other: a person is `each` consecutive rows. It
+    ends with null records (no value, no target), which contribute nothing.
 
     >>> rows = PersonRows.of(np.array([[1.0], [3.0], [5.0]]), np.zeros(3), np.array([0, 0, 1]), 2)
     >>> rows.n_rows, rows.total(lambda X, y: X.sum(axis=0)).tolist()
@@ -67,12 +71,11 @@ class PersonRows(Rows):
             end = start + int((each == size).sum())
             step = int(size) * max(1, ROWS_PER_CHUNK // int(size))
             for first in range(start, end, step):
-                rows = kept[first : min(first + step, end)]
-                parts.append((np.asarray(X[rows], dtype=np.float64), np.asarray(y[rows], dtype=np.float64)))
+                parts.append(_padded(X, y, kept[first : min(first + step, end)]))
                 sizes.append(int(size))
             start = end
         if not parts:  # nobody contributes: a null record has the shape of the sums
-            parts, sizes = [(np.full((1, X.shape[1]), np.nan), np.full(1, np.nan))], [1]
+            parts, sizes = [_padded(X, y, kept[:0])], [1]
         return cls(parts, tuple(sizes), n_persons, X.shape[1])
 
     def mapped(self, change: Callable[..., tuple[Array, ...]], *, n_features: int | None = None) -> PersonRows:
@@ -97,6 +100,14 @@ class PersonRows(Rows):
     def arrays(self) -> tuple[Array, ...]:
         """Refuse: what does more than add up would not know a person's rows from those of another."""
         raise GratisError("this model does more than add up rows, so it cannot tell whose they are")
+
+
+def _padded(X: Array, y: Array, rows: NDArray[np.int64]) -> tuple[Array, Array]:
+    """Rows of a chunk and one to `_TILE` null records after them, to a multiple of `_TILE`."""
+    size = len(rows) + _TILE - len(rows) % _TILE
+    records, targets = np.full((size, X.shape[1]), np.nan), np.full(size, np.nan)
+    records[: len(rows)], targets[: len(rows)] = X[rows], y[rows]
+    return records, targets
 
 
 def _sorted_rows(
