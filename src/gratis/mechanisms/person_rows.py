@@ -51,7 +51,7 @@ class PersonRows(Rows):
     ends with null records (no value, no target), which contribute nothing.
 
     >>> rows = PersonRows.of(np.array([[1.0], [3.0], [5.0]]), np.zeros(3), np.array([0, 0, 1]), 2)
-    >>> rows.n_rows, rows.total(lambda X, y: X.sum(axis=0)).tolist()
+    >>> rows.n_rows, rows.total(lambda X, y: np.nansum(X, axis=0)).tolist()
     (2, [7.0])
     """
 
