@@ -80,6 +80,7 @@ def tried(folder: Path, name: str, file: Path, *more: str) -> list[dict[str, Any
 
 def main() -> None:
     folder, names = Path(sys.argv[1]), sys.argv[2:] or list(TARGETS)
+    folder.mkdir(parents=True, exist_ok=True)
     results = folder / "door.json"
     done = json.loads(results.read_text()) if results.exists() else {}
     for name in names:
