@@ -154,7 +154,11 @@ class _Sums:
             if a.kind not in _VALUED:
                 self.problems.append(f"{a.describe()} where a release was certified: {label}")
             self._stated(label, a.std, std)
-            self.squares += _squared_shift(a, b)
+            if self.hidden:
+                # What a hidden descent released cannot be told to the neighbour, so this is of another model there.
+                self.hidden += 1
+            else:
+                self.squares += _squared_shift(a, b)
         if len(first) - place < len(stds):
             missing = len(stds) - (len(first) - place)
             self.problems.append(f"{missing} certified releases did not pass through the noise source: {label}")
