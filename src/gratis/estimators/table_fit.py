@@ -97,7 +97,8 @@ def plan_table_fit(
     theirs = None if persons is None else persons.rows("training")
     rows = EncodedRows(table, full, column, n_rows, held_out=held_out, part="training", chosen=theirs)
     if min(rows.n_rows, n_rows - rows.n_rows if held_out else 2) < 2:
-        raise GratisError(f"the file has {n_rows} rows, too few to train on")
+        told = f"the file has {n_rows} rows" if persons is None else "these persons have fewer than two rows in a part"
+        raise GratisError(f"{told}, too few to train on")
     streamed = _COPIES * 8.0 * rows.n_rows * rows.n_features > memory_bytes
     n_classes = None if column.levels is None else len(column.levels)
     linear = "linear" if n_classes is None else "logistic"
