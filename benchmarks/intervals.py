@@ -1,45 +1,51 @@
 """Do private intervals for coefficients cover? Simulations through `DPLinearRegression(inference=True)` itself.
 
-    python benchmarks/intervals.py --replicates 200 --output intervals.json
+    python benchmarks/intervals.py --rounds 100,500 --output fits.jsonl         # resumable, a line a fit
+    python benchmarks/intervals.py --summary intervals.json fits.jsonl …        # the cells, and the table
 
 Every replicate draws a new table and new noise. Tables are in odd units (factors 25, 1 and .01, shifted), R² is about
 .5: normal columns; columns in turn log-normal, 0/1 and normal, with skewed errors ("mixed"); neighbours correlated by
 .8; errors that grow with a column; errors of Student's law with 3 degrees; skewed errors; 0/1 columns, of which .5 to
-.08 are ones ("binary"). Widths are divided by those of least squares
-with its robust covariance on the same rows; R² is on fresh rows, "plain" that of the fit without inference.
+.08 are ones ("binary"). Widths are divided by those of least squares with its robust covariance on the same rows; R² is
+on fresh rows, "plain" that of the fit without inference.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gratis import DPLinearRegression
+from gratis import DPLinearRegression, plan
+from gratis.recipes.linear_inference import least_rows
+from gratis.records.budget import Budget
+from gratis.records.neighbouring import Neighbouring
 
 Array = NDArray[np.float64]
-DELTA, TEST = 1e-6, 2000
+DELTA, TEST, SEED = 1e-6, 1000, 20261117
 KINDS = ("normal", "mixed", "correlated", "heteroscedastic", "heavy", "skewed", "binary")
 LAWS = {"mixed": "mixed columns, log-normal errors", "heavy": "normal columns, student errors"}
-LAWS |= {"skewed": "normal columns, log-normal errors"}
-# Kind, rows, columns, ε, relation; the cheapest and the most telling first.
-CELLS = (
-    *(f"{kind} {size} 1 replace-one" for size in ("1000 3", "5000 10") for kind in KINDS),
-    *(f"{kind} {size} 1 zero-out" for size in ("1000 3", "5000 10") for kind in KINDS),
-    *(f"{kind} 20000 10 {epsilon} replace-one" for epsilon in ("1", "4", ".5") for kind in KINDS),
-    *(f"{kind} {size} replace-one" for size in ("100000 10 4", "100000 10 1", "20000 40 4") for kind in KINDS[:2]),
-    *(
-        f"{kind} {size} {epsilon} replace-one"
-        for size in ("1000 3", "5000 10")
-        for epsilon in ("4", ".5")
-        for kind in KINDS
-    ),
-    *(f"{kind} {size} replace-one" for size in ("100000 3 4", "100000 40 4", "100000 40 1") for kind in KINDS[:2]),
+LAWS |= {"skewed": "normal columns, log-normal errors", "binary": "0/1 columns, normal errors"}
+LAWS |= {"correlated": "correlated columns, normal errors"}
+# Fits of a cell at most, where they are dear; those of 5,000 rows and 10 columns or fewer have as many as are asked.
+MOST = {
+    (1000, 40): 20, (5000, 40): 20, (20000, 3): 20, (20000, 10): 20, (20000, 40): 6, (100000, 3): 4, (100000, 10): 4,
+    (100000, 40): 1,
+}  # fmt: skip
+# Kind, rows, columns, ε, relation; the cheapest first.
+CELLS = tuple(
+    f"{kind} {rows} {columns} {epsilon} {relation}"
+    for rows, columns in sorted(((n, d) for n in (1000, 5000, 20000, 100000) for d in (3, 10, 40)), key=np.prod)
+    for epsilon in ("1", "4", ".5")
+    for relation in ("replace-one", "zero-out")
+    for kind in KINDS
 )
 
 
@@ -83,72 +89,139 @@ def least_squares_errors(X: Array, y: Array) -> Array:
     return np.asarray(np.sqrt(np.diag(change @ bread @ left.T @ left @ bread @ change.T)))
 
 
+def too_few(cell: str) -> bool:
+    """Whether the public rule withholds."""
+    _, rows, columns, epsilon, relation = cell.split()
+    return int(rows) < least_rows(
+        int(columns), Budget(epsilon=float(epsilon), delta=DELTA, neighbouring=Neighbouring(relation))
+    )
+
+
 def replicate(cell: str, seed: int, *, plain: bool) -> dict[str, Any]:
     """One table, one fit, and for some tables the plain fit beside it."""
     kind, rows, columns, epsilon, relation = cell.split()
-    rng = np.random.default_rng([seed, int(rows), int(columns)])
+    rng = np.random.default_rng([SEED, seed, int(rows), int(columns)])
     X, y, truth = draw(kind, int(rows), int(columns), rng)
     fresh, answers, _ = draw(kind, TEST, int(columns), rng)
-    asked = {"neighbouring": relation, "noise_seed": seed, "insecure_reproducible": True}
+    asked = {"neighbouring": relation, "noise_seed": SEED + seed, "insecure_reproducible": True}
     model = DPLinearRegression(float(epsilon), DELTA, inference=True, **asked).fit(X, y)  # type: ignore[arg-type]
-    found: dict[str, Any] = {"withheld": model.inference_.withheld is not None, "r2": model.score(fresh, answers)}
-    details = model.plan_.prediction.details
-    family = details.get("interval_width_family", {})
-    found["predicted"] = family.get(LAWS.get(kind, "")) or details.get("interval_width_over_ols")
+    found: dict[str, Any] = {"withheld": model.inference_.withheld is not None}
     if not found["withheld"]:
-        found["z"] = ((model.params - truth) / model.bse).tolist()
-        found["width"] = (model.bse / least_squares_errors(X, y)).tolist()
-        found["share"] = model.inference_.privacy_share.tolist()
+        found["z"] = np.round((model.params - truth) / model.bse, 3).tolist()
+        found["width"] = np.round(model.bse / least_squares_errors(X, y), 4).tolist()
+        found["share"] = np.round(model.inference_.privacy_share, 3).tolist()
         _, low, high = model.predict(fresh, interval="observation").T
         found["observed"] = float(((answers > low) & (answers < high)).mean())
     if plain:
-        other = DPLinearRegression(float(epsilon), DELTA, **asked)  # type: ignore[arg-type]
-        found["plain"] = other.fit(X, y).score(fresh, answers)
+        other = DPLinearRegression(float(epsilon), DELTA, **asked).fit(X, y)  # type: ignore[arg-type]
+        found["gained"] = round(model.score(fresh, answers) - other.score(fresh, answers), 5)
     return found
 
 
-def row(cell: str, found: list[dict[str, Any]]) -> str:
-    """One row of the table in docs/results/intervals.md."""
+def fits_there(*files: Path) -> dict[str, list[dict[str, Any]]]:
+    """Fits by cell, each seed once."""
+    found: dict[str, dict[int, dict[str, Any]]] = {}
+    for file in files:
+        for line in file.read_text().splitlines() if file.exists() else ():
+            fit = json.loads(line)
+            found.setdefault(fit["cell"], {})[fit["seed"]] = fit
+    return {cell: list(fits.values()) for cell, fits in found.items()}
+
+
+def simulate(
+    output: Path, cells: list[str], rounds: list[int], replicate: Callable[[str, int], dict[str, Any]],
+    most: Callable[[str], int],
+) -> None:  # fmt: skip
+    """Append fits to `output` until every cell has as many as each round asks, `most` of a cell at most."""
+    done = {cell: len(fits) for cell, fits in fits_there(output).items()}
+    with output.open("a") as file:
+        for wanted in rounds:
+            for cell in cells:
+                started, todo = time.process_time(), range(done.get(cell, 0), min(wanted, most(cell)))
+                for seed in todo:
+                    gc.freeze()  # the check for pipelines looks at all objects that are not frozen
+                    fit = {"cell": cell, "seed": seed, **replicate(cell, seed)}
+                    print(json.dumps(fit), file=file, flush=True)
+                if todo:
+                    done[cell] = todo[-1] + 1
+                    print(cell, done[cell], f"{(time.process_time() - started) / len(todo):.3f} s a fit", flush=True)
+
+
+def summed_up(cell: str, found: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the table says of a cell; the predictions are the plan's, before the data."""
+    kind, rows, columns, epsilon, relation = cell.split()
     given = [one for one in found if not one["withheld"]]
-    gained = [one["r2"] - one["plain"] for one in found if "plain" in one]
-    said = [f"{cell} | {len(found)} | {1 - len(given) / len(found):.2f}"]
-    if given:
-        covered = np.abs([one["z"] for one in given]) < 1.959964
-        widths = np.array([one["width"] for one in given])[:, 1:]
-        share = np.median([one["share"][1:] for one in given])
-        said.append(
-            f"{covered[:, 1:].mean():.3f} | {covered[:, 1:].mean(axis=0).min():.3f} | {covered[:, 0].mean():.3f}"
+    said: dict[str, Any] = {"fits": len(found), "withheld": round(1 - len(given) / len(found), 3)}
+    gained = [one["gained"] for one in found if "gained" in one]
+    if gained:
+        said["gained"] = round(float(np.mean(gained)), 4)
+    if not given or too_few(cell):
+        return said
+    covered = np.abs([one["z"] for one in given]) < 1.959964
+    said["covered"] = round(float(covered[:, 1:].mean()), 4)
+    said["columns"] = np.round(covered[:, 1:].mean(axis=0), 4).tolist()
+    said["intercept"] = round(float(covered[:, 0].mean()), 4)
+    said["width"] = round(float(np.median([one["width"][1:] for one in given])), 3)
+    said["privacy"] = round(float(np.median([one["share"][1:] for one in given])), 3)
+    said["observed"] = round(float(np.mean([one["observed"] for one in given])), 4)
+    details = plan(
+        "linear", rows=int(rows), columns=int(columns), epsilon=float(epsilon), delta=DELTA, neighbouring=relation,
+        inference=True,
+    ).prediction.details  # fmt: skip
+    member = details["interval_width_family"].get(LAWS.get(kind, "normal columns, normal errors"))
+    said["predicted"] = None if member is None else round(member, 3)
+    said["range"] = [round(end, 3) for end in details["interval_width_range"]]
+    return said
+
+
+def grid(cells: dict[str, dict[str, Any]]) -> list[str]:
+    """Rows of the table in docs/results/intervals.md: all kinds of a size, an ε and a relation together."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for cell in CELLS:
+        if cell in cells:
+            groups.setdefault(cell.split(maxsplit=1)[1], []).append(cells[cell])
+    lines, hidden = [], []
+    for said, found in groups.items():
+        fits, given = sum(one["fits"] for one in found), [one for one in found if "covered" in one]
+        if too_few(f"all {said}"):
+            hidden.append(said)
+            continue
+        counts = [one["fits"] * (1 - one["withheld"]) for one in given]
+        each, widths = [one["covered"] for one in given], [one["width"] for one in given]
+        covered, slopes = np.average(each, weights=counts), sum(counts) * len(given[0]["columns"])
+        low, high = given[0]["range"]
+        lines.append(
+            f"| {said} | {fits} | {1 - sum(counts) / fits:.3f} | {covered:.3f} ± {(0.0475 / slopes) ** 0.5:.3f} | "
+            f"{min(each):.2f}–{max(each):.2f} | {min(widths):.2f}–{max(widths):.2f} | {low:.2f}–{high:.2f} | "
+            f"{min(one['privacy'] for one in given):.2f}–{max(one['privacy'] for one in given):.2f} |"
         )
-        said.append(f"{np.median(widths):.2f} | {given[0]['predicted']:.2f} | {share:.2f}")
-        said.append(f"{np.mean([one['observed'] for one in given]):.3f}")
-    else:
-        said.append(" | ".join(["–"] * 7))
-    return "| " + " | ".join([*said, f"{np.mean(gained):+.4f}"]) + " |"
+    return [*lines, f"Withheld by the public rule: {', '.join(hidden)}."]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("fits", nargs="*", type=Path, help="with --summary: files of fits")
     parser.add_argument("--cells", default=",".join(CELLS), help="kind rows columns epsilon relation, …")
-    parser.add_argument("--replicates", type=int, default=200)
-    parser.add_argument("--plain", type=int, default=12, help="replicates with the plain fit beside")
-    parser.add_argument("--output", type=Path, help="partial results; those that are there are not made again")
-    parser.add_argument("--table", action="store_true", help="print the table of what is there, and stop")
+    parser.add_argument("--rounds", default="30,120,500", help="fits a cell, in turn")
+    parser.add_argument("--plain", type=int, default=2, help="fits a cell with the plain fit beside")
+    parser.add_argument("--output", type=Path, help="a line a fit; those that are there are not made again")
+    parser.add_argument("--summary", type=Path, help="write what `fits` say of each cell")
     arguments = parser.parse_args()
-    results: dict[str, list[dict[str, Any]]] = {}
-    if arguments.output and arguments.output.exists():
-        results = json.loads(arguments.output.read_text())
-    if arguments.table:
-        print("\n".join(row(cell, found) for cell, found in results.items()))
+    if arguments.summary:
+        cells = {cell: summed_up(cell, found) for cell, found in fits_there(*arguments.fits).items()}
+        arguments.summary.write_text(json.dumps({"delta": DELTA, "cells": cells}) + "\n")
+        print("\n".join(grid(cells)))
         return
-    for cell in arguments.cells.split(","):
-        found, started = results.setdefault(cell, []), time.process_time()
-        todo = range(len(found), arguments.replicates)
-        for seed in todo:
-            found.append(replicate(cell, seed, plain=seed < arguments.plain))
-            if arguments.output and (seed % 10 == 9 or seed == todo[-1]):
-                arguments.output.write_text(json.dumps(results))
-        if todo:
-            print(row(cell, found), f"{(time.process_time() - started) / len(todo):.2f} s", flush=True)
+    rounds = [int(n) for n in arguments.rounds.split(",")]
+
+    def most(cell: str) -> int:
+        _, n, d, *_ = cell.split()
+        return 1 if too_few(cell) else MOST.get((int(n), int(d)), max(rounds))
+
+    simulate(
+        arguments.output, arguments.cells.split(","), rounds,
+        lambda cell, seed: replicate(cell, seed, plain=seed < arguments.plain), most,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Do private intervals of logistic regression cover? Simulations through `DPLogisticRegression(inference=True)` itself.
 
-    python benchmarks/intervals_logistic.py --replicates 100 --output intervals_logistic.json
+    python benchmarks/intervals_logistic.py --rounds 50,200 --output logistic.jsonl   # resumable, a line a fit
+    python benchmarks/intervals_logistic.py --table --output logistic.jsonl
 
 Every replicate draws a new table and new noise: columns normal, or in turn log-normal, 0/1 and normal ("mixed"), in odd
 units as in `intervals.py`; linear log-odds of a given deviation and shift. Widths are divided by those of maximum
@@ -10,7 +11,6 @@ likelihood on the same rows; average marginal effects are compared with those of
 from __future__ import annotations
 
 import argparse
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,16 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from gratis import DPLogisticRegression
+from intervals import fits_there, simulate
 
 Array = NDArray[np.float64]
-DELTA, MANY = 1e-6, 1_000_000
+DELTA, MANY, SEED = 1e-6, 1_000_000, 20261117
 # Columns, rows, their number, ε, deviation and shift of the log-odds, relation; the cheapest first.
 CELLS = (
-    "normal 5000 3 1 1 0 replace-one", "mixed 5000 3 1 1 0 replace-one", "normal 5000 3 1 1 0 zero-out",
-    "normal 5000 10 1 1 0 replace-one", "mixed 5000 10 1 1 -1 zero-out", "normal 20000 10 1 1 0 replace-one",
-    "normal 20000 10 4 2 0 replace-one", "mixed 20000 10 1 1 0 replace-one", "mixed 20000 10 4 2 -1 replace-one",
-    "normal 20000 3 1 3 -2 replace-one",
+    "normal 5000 3 1 1 0 replace-one", "normal 5000 3 1 1 0 zero-out", "mixed 5000 3 1 1 0 replace-one",
+    "mixed 5000 3 1 1 0 zero-out", "normal 5000 3 4 2 0 replace-one", "normal 5000 10 1 1 0 replace-one",
+    "mixed 5000 10 1 1 -1 zero-out", "normal 20000 3 1 3 -2 replace-one", "normal 20000 10 1 1 0 replace-one",
+    "mixed 20000 10 4 2 -1 zero-out",
 )  # fmt: skip
 
 
@@ -75,14 +76,15 @@ def likelihood_errors(X: Array, y: Array) -> Array:
 
 def replicate(cell: str, seed: int) -> dict[str, Any]:
     _, rows, columns, epsilon, _, _, relation = cell.split()
-    rng = np.random.default_rng([seed, int(rows), int(columns)])
+    rng = np.random.default_rng([SEED, seed, int(rows), int(columns)])
     X, odds, truth = draw(cell, int(rows), rng)
     y = (rng.random(len(X)) < expit(odds)).astype(int)
     model = DPLogisticRegression(
-        float(epsilon), DELTA, classes=[0, 1], inference=True, neighbouring=relation, noise_seed=seed,
+        float(epsilon), DELTA, classes=[0, 1], inference=True, neighbouring=relation, noise_seed=SEED + seed,
         insecure_reproducible=True,
     ).fit(X, y)  # fmt: skip
-    predicted = model.plan_.prediction.details.get("interval_width_over_ml", 0.0)
+    details = model.plan_.prediction.details
+    predicted = [details.get("interval_width_over_ml"), details.get("interval_width_range")]
     if model.inference_.withheld is not None:
         return {"withheld": True, "predicted": predicted}
     effects = np.asarray(model.marginal_effects())
@@ -103,31 +105,30 @@ def row(cell: str, found: list[dict[str, Any]]) -> str:
     given = [one for one in found if not one["withheld"]]
     said = f"| {cell} | {len(found)} | {1 - len(given) / len(found):.2f} | "
     if not given:
-        return said + " | ".join(["–"] * 7) + " |"
+        return said + " | ".join(["–"] * 8) + " |"
     covered = np.abs([one["z"] for one in given]) < 1.959964
     width = np.median(np.array([one["width"] for one in given])[:, 1:])
     effects = (np.abs([one["effects"] for one in given]) < 1.959964).mean()
+    value, (low, high) = given[0]["predicted"]
     return said + (
         f"{covered[:, 1:].mean():.3f} | {covered[:, 1:].mean(axis=0).min():.3f} | {covered[:, 0].mean():.3f} | "
-        f"{width:.2f} | {given[0]['predicted']:.2f} | {effects:.3f} | {np.mean([one['odds'] for one in given]):.3f} |"
+        f"{width:.2f} | {value:.2f} | {low:.2f}–{high:.2f} | {effects:.3f} | "
+        f"{np.mean([one['odds'] for one in given]):.3f} |"
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", default=",".join(CELLS), help="columns rows d epsilon deviation shift relation, …")
-    parser.add_argument("--replicates", type=int, default=100)
-    parser.add_argument("--output", type=Path, help="the table's rows by cell; those that are there are not made again")
+    parser.add_argument("--rounds", default="50,200", help="fits a cell, in turn")
+    parser.add_argument("--output", type=Path, required=True, help="a line a fit; those there are not made again")
+    parser.add_argument("--table", action="store_true", help="print the table of what is there")
     arguments = parser.parse_args()
-    results: dict[str, str] = {}
-    if arguments.output and arguments.output.exists():
-        results = json.loads(arguments.output.read_text())
-    for cell in arguments.cells.split(","):
-        if cell not in results:
-            results[cell] = row(cell, [replicate(cell, seed) for seed in range(arguments.replicates)])
-            if arguments.output:
-                arguments.output.write_text(json.dumps(results, ensure_ascii=False, indent=1) + "\n")
-        print(results[cell], flush=True)
+    rounds = [int(n) for n in arguments.rounds.split(",")]
+    if not arguments.table:
+        simulate(arguments.output, arguments.cells.split(","), rounds, replicate, lambda _: max(rounds))
+    for cell, found in fits_there(arguments.output).items():
+        print(row(cell, found))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """How many private intervals cover the estimate of least squares on the same rows? California, adult hours, CPS1988.
 
     GRATIS_DATA=… python benchmarks/intervals_real.py --fits 20
+    GRATIS_DATA=… python benchmarks/intervals_real.py --beside        # one fit each, beside least squares
 
 Each estimand is compared with what it is said to cover: "weighted" with least squares on the table as it is,
 "winsorised" with least squares on columns pulled to the windows that the fit released; and both with a fit of epsilon
@@ -83,17 +84,35 @@ def least_squares(X: Array, y: Array) -> tuple[Array, Array]:
     return found / scale, np.sqrt(np.diag(bread @ pulls.T @ pulls @ bread)) / scale
 
 
+def beside(name: str, epsilon: float) -> None:
+    """Print the tables of docs/howto/intervals.md: estimate ± standard error, public and private; privacy's share."""
+    columns, X, y = TABLES[name]()
+    found = [least_squares(X, y)]
+    for estimand in ("winsorised", "weighted"):
+        asked: dict[str, Any] = {"inference": estimand, "noise_seed": 0, "insecure_reproducible": True}
+        model = DPLinearRegression(epsilon, 1e-6, **asked).fit(X, y)
+        found.append((model.params, model.bse))
+    for j, column in enumerate(["const", *columns]):
+        cells = " | ".join(f"{values[j]:.4g} ± {errors[j]:.2g}" for values, errors in found)
+        print(f"| {column} | {cells} | {model.inference_.privacy_share[j]:.2f} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fits", type=int, default=20)
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--tables", default=",".join(TABLES))
+    parser.add_argument("--estimands", default="weighted,winsorised")
+    parser.add_argument("--beside", action="store_true", help="one fit each, beside least squares")
     arguments = parser.parse_args()
     for name in arguments.tables.split(","):
+        if arguments.beside:
+            beside(name, arguments.epsilon)
+            continue
         columns, X, y = TABLES[name]()
         plain, errors = least_squares(X, y)
-        for estimand in ("weighted", "winsorised"):
-            covered, widths, own, hidden = [], [], [], 0
+        for estimand in arguments.estimands.split(","):
+            covered, widths, own, raw, hidden = [], [], [], [], 0
             asked: dict[str, Any] = {"inference": estimand, "insecure_reproducible": True}
             limit = DPLinearRegression(1000.0, 1e-6, noise_seed=0, **asked).fit(X, y).params
             for seed in range(arguments.fits):
@@ -107,13 +126,15 @@ def main() -> None:
                     reference = least_squares(maps.inverse(maps.transform(X)), y)[0]
                 covered.append(np.abs(model.params - reference) < 1.959964 * model.bse)
                 own.append(np.abs(model.params - limit) < 1.959964 * model.bse)
+                raw.append(np.abs(model.params - plain) < 1.959964 * model.bse)
                 widths.append(model.bse / errors)
             said = f"{name}, {len(y)} rows, {len(columns)} columns, {estimand}, epsilon {arguments.epsilon:g}"
             if covered:
                 each = np.mean(covered, axis=0)[1:]
                 print(
                     f"{said}: slopes that cover least squares {each.mean():.2f}"
-                    f"{' on winsorised columns' if estimand == 'winsorised' else ''}, the fit of epsilon 1000 "
+                    f"{' on winsorised columns' if estimand == 'winsorised' else ''}, on the table as it is "
+                    f"{np.mean(raw, axis=0)[1:].mean():.2f}, the fit of epsilon 1000 "
                     f"{np.mean(own, axis=0)[1:].mean():.2f}; width {np.median(np.array(widths)[:, 1:]):.2f} of least "
                     f"squares'; withheld {hidden} of {arguments.fits}; by column "
                     + ", ".join(f"{c} {e:.2f}" for c, e in zip(columns, each, strict=True)),

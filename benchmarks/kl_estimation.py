@@ -43,6 +43,7 @@ def main() -> None:
         return torch.randn(count, 3072, generator=generator), torch.randint(2, (count,), generator=generator)
 
     first, second = data(records), data(added)
+    rows, labels = (torch.cat(pair) for pair in zip(first, second, strict=True))
     network = ReluNetwork(widths, layer_variances("he", widths), generator=generator)
     layers: list[Any] = []
     for weight in network.weights:
@@ -60,11 +61,11 @@ def main() -> None:
 
     @torch.no_grad()
     def kept() -> None:
-        _squared_gaps(network, first, second, softmax_residual, MICRO_BATCH, 2**33)
+        _squared_gaps(network, rows, labels, records, softmax_residual, MICRO_BATCH, 2**33)
 
     @torch.no_grad()
     def again() -> None:
-        _squared_gaps(network, first, second, softmax_residual, MICRO_BATCH, 0)
+        _squared_gaps(network, rows, labels, records, softmax_residual, MICRO_BATCH, 0)
 
     kinds: dict[str, Callable[[], None]] = {"plain": forward_backward, "again": again, "kept": kept}
     walls: dict[str, list[float]] = {name: [] for name in kinds}

@@ -1,10 +1,10 @@
 """What a command costs before and besides the training: CPU seconds of fresh processes (user and system, children too).
 
-    python benchmarks/startup.py [--repeats 3] [--output docs/results/startup.json]
+    python benchmarks/startup.py [--repeats 3] [--only WORDS] [--output docs/results/startup.json]
 
 The least and the median of the repeats, with the load of the machine, which should have nothing else to do: a busy
-neighbour on the same core makes CPU seconds longer. The first repeat may compile kernels, which later processes find
-on disk.
+neighbour on the same core makes CPU seconds longer. A run that is not counted comes first: it may compile kernels and
+byte code, which an installed package has on disk (so PYTHONDONTWRITEBYTECODE is taken out of the environment).
 """
 
 from __future__ import annotations
@@ -50,8 +50,11 @@ def commands(table: Path) -> dict[str, list[str]]:
 
 def cpu_seconds(command: list[str]) -> dict[str, float]:
     """Of the whole process, and of the part that it timed itself ("alone")."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     before = os.times()
-    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+    said = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    ).stdout
     after = os.times()
     found = {"": after.children_user + after.children_system - before.children_user - before.children_system}
     if said.startswith("alone "):
@@ -62,6 +65,7 @@ def cpu_seconds(command: list[str]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", default="", help="commands whose name contains this")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -74,6 +78,9 @@ def main() -> None:
         )
         found: dict[str, dict[str, float]] = {}
         for name, command in commands(table).items():
+            if options.only not in name:
+                continue
+            cpu_seconds(command)
             taken = [cpu_seconds(command) for _ in range(options.repeats)]
             for part in taken[0]:
                 seconds = sorted(one[part] for one in taken)

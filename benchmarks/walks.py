@@ -1,10 +1,11 @@
-"""How far a reader has to walk: functions, files and rooms of the package that five tasks pass through.
+"""How far a reader has to walk: functions, files and rooms of the package that six tasks pass through.
 
-    python benchmarks/walks.py [--source OTHER_TREE/src]
+    python benchmarks/walks.py [--source OTHER_TREE/src] [--task TASK --names]
 
 Every task runs in a fresh process on a table of 400 × 4 numbers under a profiler of all Python calls. Counted are
 functions that have a name (no comprehensions, lambdas, class bodies, module bodies), the files they stand in and the
-rooms of these files (folders of src/gratis). Lines of src/gratis are counted as well. Prints a table.
+rooms of these files (folders of src/gratis). "plan, reserve, run, commit, certify" is a linear fit of an array with a
+ledger that exists: the private path without tables, reports and audits. Lines of src/gratis are counted as well.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ TASKS = (
     "gratis fit --model linear",
     "gratis plan linear",
     "DPLinearRegression.fit",
+    "plan, reserve, run, commit, certify",
     "DPRandomFeaturesClassifier.fit",
     "gratis audit MODEL",
 )
@@ -37,7 +39,7 @@ def walk(task: str, folder: Path) -> Callable[[], object]:
     """Prepare a task (imports, data, the model to be audited) and return what is to be watched."""
     import numpy as np
 
-    from gratis import DPLinearRegression, DPRandomFeaturesClassifier, save_model
+    from gratis import Budget, DPLinearRegression, DPRandomFeaturesClassifier, Ledger, save_model
     from gratis.cli.program import run
 
     rng = np.random.default_rng(0)
@@ -48,11 +50,15 @@ def walk(task: str, folder: Path) -> Callable[[], object]:
     features = DPRandomFeaturesClassifier(1.0, 1e-5, n_features=100, classes=[0, 1])
     if task == "gratis audit MODEL":
         save_model(model, linear.fit(X, y))
+    kept = DPLinearRegression(1.0, 1e-5, ledger=str(folder / "ledger"), dataset="t")
+    if task == "plan, reserve, run, commit, certify":
+        Ledger.create(folder / "ledger", {"t": Budget(epsilon=4.0, delta=1e-4)})
     fit = ["fit", str(table), "--target", "y", "--model", "linear", *BUDGET, "--output", str(folder / "out")]
     actions: dict[str, Callable[[], object]] = {
         "gratis fit --model linear": lambda: run(fit),
         "gratis plan linear": lambda: run(["plan", "linear", "--n", "5000", "--d", "20", *BUDGET]),
         "DPLinearRegression.fit": lambda: linear.fit(X, y),
+        "plan, reserve, run, commit, certify": lambda: kept.fit(X, y),
         "DPRandomFeaturesClassifier.fit": lambda: features.fit(X, (y > 0).astype(int)),
         "gratis audit MODEL": lambda: run(["audit", str(model), "--runs", "48"]),
     }
@@ -85,19 +91,22 @@ def watched(action: Callable[[], object], package: Path) -> dict[str, Any]:
     files = {code.co_filename for code in codes}
     places = [Path(code.co_filename).relative_to(package).parts for code in codes]
     rooms = Counter(place[0] for place in places if len(place) > 1)
-    return {"functions": len(codes), "files": len(files), "rooms": dict(rooms.most_common())}
+    names = sorted(f"{Path(code.co_filename).relative_to(package)}: {code.co_qualname}" for code in codes)
+    return {"functions": len(codes), "files": len(files), "rooms": dict(rooms.most_common()), "names": names}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--source", type=Path, default=Path(__file__).parents[1] / "src")
     parser.add_argument("--task", help="Watch this one here and print JSON (what the other mode calls).")
+    parser.add_argument("--names", action="store_true", help="With --task: print the functions that were passed.")
     options = parser.parse_args()
     source = options.source.resolve()
     if options.task is not None:
         with tempfile.TemporaryDirectory() as folder:
             action = walk(options.task, Path(folder))
-            print("\n" + json.dumps(watched(action, source / "gratis")))
+            found = watched(action, source / "gratis")
+            print("\n" + ("\n".join(found["names"]) if options.names else json.dumps(found)))
         return
     print("| task | functions | files | rooms | functions by room |\n|---|---|---|---|---|")
     for task in TASKS:

@@ -13,26 +13,41 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
     """Called by MkDocs for every page."""
     if _MARK not in markdown:
         return markdown
+    from gratis_papers.claim_table import read_figures, without_measurements
+    from gratis_papers.findings import CAUSES, find, summary_rows
     from gratis_papers.registry import FIGURES
 
     folder = Path(config["docs_dir"]) / "papers"
-    parts = []
-    for table in sorted(folder.glob("*.json")):
-        if not table.with_suffix(".png").is_file():
-            continue
-        found = json.loads(table.read_text(encoding="utf-8"))
+    seeds = folder / "claims.json"  # of `gratis papers claims`, over several seeds
+    runs = json.loads(seeds.read_text(encoding="utf-8")) if seeds.is_file() else []
+    held = {(run["figure"], run["claim"]): run["holds"] for run in runs}
+    parts, everything = [], []
+    for found in read_figures(folder):
         name = found["figure"]
         title = FIGURES[name].description if name in FIGURES else name
         lines = [
             f"## {name}: {title}",
             f"![{title}](../papers/{name}.png)",
-            "| claim | holds | value |",
-            "|---|---|---|",
+            "| claim | holds | value | why not; what the bound was |",
+            "|---|---|---|---|",
         ]
         for claim in found["claims"]:
-            words = claim["claim"].replace("|", "\\|")
-            lines.append(f"| {words} | {'yes' if claim['holds'] else '**no**'} | {claim['value']:.4g} |")
+            everything.append((name, claim))
+            finding = find(name, claim["claim"])
+            why = f"{finding.cause}: {finding.because}" if finding.cause and not claim["holds"] else ""
+            if finding.first:
+                why = "; ".join(filter(None, (why, f"changed after a first run, was: {finding.first}")))
+            says = f"{claim['claim']} (the paper: “{claim['words']}”)" if claim.get("words") else claim["claim"]
+            holds = "yes" if claim["holds"] else "**no**"
+            if len(by_seed := held.get((name, without_measurements(claim["claim"])), {})) > 1:
+                holds += f" ({sum(by_seed.values())} of {len(by_seed)} seeds)"
+            cells = [says, holds, f"{claim['value']:.4g}", why]
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         notes = [f"- {note}" for note in found["notes"]]
-        source = f"Scale: {found['scale']}. [Table](../papers/{name}.json)"
+        source = (
+            f"Scale: {found['scale']}, seed {found['seed']}, {found['seconds']:.0f} s. [Table](../papers/{name}.json)"
+        )
         parts.append("\n\n".join([*lines[:2], "\n".join(lines[2:]), "\n".join(notes), source]))
-    return markdown.replace(_MARK, "\n\n".join(parts))
+    counted = "\n".join(["| claims | |", "|---|---|", *(f"| {what} | {n} |" for what, n in summary_rows(everything))])
+    causes = "\n".join(f"- *{cause}*: {meaning}" for cause, meaning in CAUSES.items())
+    return markdown.replace(_MARK, "\n\n".join([counted, causes, *parts]))

@@ -31,6 +31,8 @@ _LAZY = {
     "Facts": "gratis.records.facts",
     "plan": "gratis.estimators.fit_plan",
     "privatise": "gratis.estimators.own_loop",
+    "SpectrumRecorder": "gratis.estimators.gradient_subspace",
+    "Subspace": "gratis.estimators.gradient_subspace",
     "read_plan": "gratis.estimators.fit_plan",
     "account": "gratis.accounting",
     "audit": "gratis.audits.estimators",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gratis.report.style import document, numbers, paragraphs, pictures, section, table, text
+from gratis_papers.findings import find, summary_rows
 
 __all__ = ["GalleryFigure", "render_gallery"]
 
@@ -50,12 +51,11 @@ def render_gallery(figures: Sequence[GalleryFigure], *, title: str = "The papers
     >>> "a &lt; b" in page and "does not hold" in page
     True
     """
-    claims = [claim for figure in figures for claim in figure.table.get("claims", ())]
-    held = sum(bool(claim["holds"]) for claim in claims)
+    claims = [(figure.name, claim) for figure in figures for claim in figure.table.get("claims", ())]
     summary = [
         ("figures", str(len(figures))),
-        ("claims hold", f"{held} of {len(claims)}"),
-        ("claims do not hold", str(len(claims) - held)),
+        ("claims", str(len(claims))),
+        *((f"claims: {what}" if what != "hold" else "claims hold", str(n)) for what, n in summary_rows(claims)),
     ]
     parts = [
         f"<h1>{text(title)}</h1><p class=soft>What each paper says beside what was measured by this program. Claims "
@@ -93,7 +93,7 @@ def _figure(figure: GalleryFigure) -> str:
     body = (
         pictures([("; ".join(filter(None, (figure.title, run))), figure.picture)])
         + f"<div class=beside><div><h3>The paper</h3>{says}{citation}</div>"
-        + f"<div><h3>Measured here</h3>{_claims(data.get('claims', ()))}</div></div>"
+        + f"<div><h3>Measured here</h3>{_claims(figure.name, data.get('claims', ()))}</div></div>"
         + _settings(data)
     )
     heading = (
@@ -102,14 +102,20 @@ def _figure(figure: GalleryFigure) -> str:
     return f"<section>{heading}</h2>{body}</section>"
 
 
-def _claims(claims: Sequence[Mapping[str, Any]]) -> str:
+def _claims(figure: str, claims: Sequence[Mapping[str, Any]]) -> str:
     items = []
     for claim in claims:
         kind, mark, word = ("good", "✓", "holds") if claim["holds"] else ("bad", "✗", "does not hold")
-        value = float(claim["value"])
+        value, finding = float(claim["value"]), find(figure, claim["claim"])
+        more = [f"“{claim['words']}”"] if claim.get("words") else []
+        if finding.cause and not claim["holds"]:
+            more.append(f"{finding.cause}: {finding.because}")
+        if finding.first:
+            more.append(f"changed after a first run; was: {finding.first}")
+        small = "".join(f"<br><small>{text(line)}</small>" for line in more)
         items.append(
             f"<li><span class={kind} title='{word}' role=img aria-label='{word}'>{mark}</span>"
-            f"<span>{text(claim['claim'])}</span><b class={kind}>{value:.4g}</b></li>"
+            f"<span>{text(claim['claim'])}{small}</span><b class={kind}>{value:.4g}</b></li>"
         )
     return f"<ul class=claims>{''.join(items)}</ul>"
 

@@ -8,92 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gratis.numerics.subspace_iteration import gram_matrix, leading_eigenpairs
+from gratis.planning.bounds.gradient_spectrum import GradientSpectrum
 from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
-from gratis_papers.subspace_iteration import gram_matrix, leading_eigenpairs
 
-__all__ = ["LABEL", "DecayFit", "DirectionAccumulator", "GradientRecorder", "GradientSpectrum", "fit_decay"]
+__all__ = ["LABEL", "DirectionAccumulator", "GradientRecorder"]
 
 LABEL = "diagnostic on non-private values: computed from gradients without noise, never part of a certificate"
 _REPLAY_TOLERANCE = 1e-3
 _GRADIENTS_AT_ONCE = 16
-
-
-@dataclass(frozen=True, slots=True)
-class DecayFit:
-    """σ_k ≈ const·k^{−exponent} by least squares of logarithms over first ≤ k ≤ last; the same for the range's halves.
-
-    `head` and `tail` are the exponents of the lower and upper half of ln k: if they differ, it is no power law.
-    """
-
-    exponent: float
-    first: int
-    last: int
-    head: float
-    tail: float
-    root_mean_square_error: float
-
-
-def fit_decay(singular_values: ArrayLike, *, first: int = 1, last: int | None = None) -> DecayFit:
-    """Fit the decay exponent over ranks first … last (the last positive value when left out).
-
-    >>> fit_decay(np.arange(1.0, 101) ** -0.6).exponent.__round__(6)
-    0.6
-    """
-    values = np.asarray(singular_values, dtype=np.float64)
-    end = int(np.count_nonzero(values > 0)) if last is None else check_count("last", last)
-    first = check_count("first", first)
-    if values.ndim != 1 or end > len(values) or end - first < 3 or not np.all(values[:end] > 0):
-        raise GratisError("a decay fit needs at least 4 positive singular values in its range")
-    x, y = np.log(np.arange(first, end + 1)), np.log(values[first - 1 : end])
-
-    def slope(inside: NDArray[np.bool_]) -> float:
-        return -float(np.polyfit(x[inside], y[inside], 1)[0]) if np.count_nonzero(inside) > 1 else math.nan
-
-    line = np.polyfit(x, y, 1)
-    middle = (x[0] + x[-1]) / 2
-    error = float(np.sqrt(np.mean((y - np.polyval(line, x)) ** 2)))
-    return DecayFit(-float(line[0]), first, end, slope(x <= middle), slope(x >= middle), error)
-
-
-@dataclass(frozen=True, slots=True)
-class GradientSpectrum:
-    """Leading singular values of the recorded gradients (one a row), and how sure they are."""
-
-    singular_values: NDArray[np.float64]
-    energy: float
-    recorded: int
-    dimension: int
-    relative_error: float
-    label: str = LABEL
-
-    def captured(self, k: int) -> float:
-        """Share of the squared norm of all recorded gradients that lies in the top k directions."""
-        return float(np.sum(self.singular_values[: check_count("k", k)] ** 2) / self.energy) if self.energy else 1.0
-
-    def decay(self, *, first: int = 1, last: int | None = None) -> DecayFit:
-        """Fit the decay; by default over ranks up to half of the recorded gradients.
-
-        The last values of any r × p matrix fall because it has only r rows: they say nothing about the gradients.
-        """
-        end = min(len(self.singular_values), max(1, self.recorded // 2)) if last is None else last
-        return fit_decay(self.singular_values, first=first, last=end)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return {
-            "label": self.label,
-            "singular_values": self.singular_values.tolist(),
-            "recorded": self.recorded,
-            "dimension": self.dimension,
-            "relative_error": self.relative_error,
-        }
 
 
 class GradientRecorder:
@@ -180,7 +108,7 @@ class GradientRecorder:
         """Return the `count` largest singular values, by orthogonal iteration on the r × r Gram matrix."""
         values, _, energy = self._leading(count)
         error = 0.0 if self.is_exact else math.sqrt(len(self) / self.sketch_size)
-        return GradientSpectrum(values, energy, len(self), self.size, error)
+        return GradientSpectrum(values, energy, len(self), self.size, error, LABEL)
 
     def directions(self, count: int) -> NDArray[np.float32]:
         """Return the top directions as orthonormal rows (count, p); sketched gradients need `second_pass`."""

@@ -17,14 +17,17 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from gratis.records.checks import check_count, check_positive
+from gratis.records.checks import check_count, check_non_negative, check_positive
 from gratis.records.errors import GratisError
 from gratis_papers.relu_network import ReluNetwork, Residual, logistic_residual, softmax_residual
 
 __all__ = [
     "DivergedError",
     "NeighbourDivergences",
+    "mean_gradient",
+    "measured_steps",
     "noisy_descent_divergences",
+    "span_coordinates",
 ]
 
 
@@ -44,6 +47,7 @@ _KEPT_BYTES = 2**30
 class NeighbourDivergences:
     """KL between the run on D and on each neighbour, from each training run: arrays (runs, checkpoints, neighbours).
 
+    `diverged_at` holds the step in which a run stopped being finite (0: it did not); its values are NaN from there on.
     A diagnostic on non-private values: never part of a certificate.
     """
 
@@ -51,12 +55,31 @@ class NeighbourDivergences:
     removed: Array
     added: Array
     records: NDArray[np.intp]
+    diverged_at: tuple[int, ...] = ()
     label: str = "add/remove one record, mean loss; computed from gradients without noise: diagnostic, not a release"
 
     @property
     def all(self) -> Array:
         """Removed and added neighbours side by side."""
         return np.concatenate([self.removed, self.added], axis=2)
+
+
+def span_coordinates(*blocks: ArrayLike) -> list[NDArray[Any]]:
+    """Return the blocks of records in an orthonormal basis of what they span together: norms and angles stay.
+
+    First layers that start from N(0, β) and get isotropic noise have the same law in every orthonormal basis, and what
+    is orthogonal to all records never acts. With fewer records than inputs the same training costs less.
+
+    >>> first, second = span_coordinates([[3.0, 4.0, 0.0]], [[4.0, -3.0, 0.0]])
+    >>> first.shape, round((first @ first.T).item(), 6), round(abs((first @ second.T).item()), 6)
+    ((1, 2), 25.0, 0.0)
+    """
+    rows = [np.asarray(block) for block in blocks]
+    stacked = np.concatenate(rows).astype(np.float64)
+    if len(stacked) >= stacked.shape[1]:
+        return rows
+    basis = np.linalg.qr(stacked.T)[0]
+    return [np.asarray(block @ basis, dtype=block.dtype) for block in rows]
 
 
 def noisy_descent_divergences(
@@ -76,6 +99,8 @@ def noisy_descent_divergences(
     neighbours: ArrayLike | None = None,
     linearised: bool = False,
     residual: Residual | None = None,
+    thinning: float = 0.0,
+    keep_diverged: bool = False,
     micro_batch: int = 1024,
     kept_bytes: int = _KEPT_BYTES,
     dtype: Any = torch.float32,
@@ -102,6 +127,12 @@ def noisy_descent_divergences(
         Records that a neighbour may lack; all when left out.
     linearised : bool
         Train the first-order expansion at the initial weights, which S3's bounds speak of.
+    thinning : float
+        0 measures the differences in every step. Else in every step up to 1/thinning, then in steps that lie about
+        this share apart and at checkpoints; in between they are taken to be linear in the step. Distances are odd, so
+        that a descent which oscillates from step to step is not met on one side alone.
+    keep_diverged : bool
+        Keep what was measured before a run diverged, instead of an error.
 
     >>> rng = np.random.default_rng(0)
     >>> X, y = rng.standard_normal((20, 3)), rng.integers(2, size=20)
@@ -111,49 +142,83 @@ def noisy_descent_divergences(
     ((2, 1, 20), True)
     """
     rule = residual or (logistic_residual if widths[-1] == 1 else softmax_residual)
-    data = _records(X, y, widths[0], dtype)
-    n = len(data[0])
+    rows, labels = _records(X, y, widths[0], dtype)
+    n = len(rows)
     if n < 2:
         raise GratisError("removing a record needs a data set of at least 2 records")
-    extra = None if X_added is None else _records(X_added, y_added, widths[0], dtype)
+    if X_added is not None:
+        more = _records(X_added, y_added, widths[0], dtype)
+        rows, labels = torch.cat([rows, more[0]]), torch.cat([labels, more[1]])
     chosen = _chosen(neighbours, n)
     eta, sigma = check_positive("step_size", step_size), check_positive("noise_std", noise_std)
     marks = _checkpoints(checkpoints, check_count("steps", steps))
-    shape = (check_count("runs", runs), len(marks))
-    removed, added = np.zeros((*shape, len(chosen))), np.zeros((*shape, 0 if extra is None else len(extra[0])))
-    scale = eta / (4 * sigma**2)
+    measured = set(measured_steps(marks, check_non_negative("thinning", thinning)))
+    found = np.full((check_count("runs", runs), len(marks), len(rows)), np.nan)
     size = check_count("micro_batch", micro_batch)
+    # Of ‖g_z − ḡ‖²: a removed record divides by n − 1, an added one by n + 1.
+    weight = eta / (4 * sigma**2) / np.where(np.arange(len(rows)) < n, n - 1, n + 1) ** 2.0
+    diverged = [0] * len(found)
     with torch.no_grad():
-        for run in range(shape[0]):
+        for run, kept in enumerate(found):
             generator = torch.Generator().manual_seed(check_count("seed", seed, minimum=0) * 1_000_003 + run)
             network = ReluNetwork(widths, variances, generator=generator, linearised=linearised, dtype=dtype)
-            lost, gained = np.zeros(n), np.zeros(added.shape[2])
+            total, last, before = np.zeros(len(rows)), np.zeros(len(rows)), 0
             for step in range(1, marks[-1] + 1):
-                mean, gaps, more = _squared_gaps(network, data, extra, rule, size, kept_bytes)
-                if not all(bool(torch.isfinite(g).all()) for g in mean) or not np.isfinite(gaps).all():
-                    raise DivergedError(step)
-                lost += scale / (n - 1) ** 2 * gaps
-                gained += scale / (n + 1) ** 2 * more
+                if step in measured:
+                    mean, gaps = _squared_gaps(network, rows, labels, n, rule, size, kept_bytes)
+                    finite = bool(np.isfinite(gaps).all()) and all(bool(torch.isfinite(g).all()) for g in mean)
+                    # Σ over the steps since the last measured one, linear in between.
+                    since = step - before
+                    total += since * last + (gaps - last) * ((since + 1) / 2) if before else gaps
+                    last, before = gaps, step
+                else:
+                    mean = mean_gradient(network, rows[:n], labels[:n], rule, size)
+                    # What is not finite anywhere below reaches the last layer's gradient.
+                    finite = bool(torch.isfinite(mean[-1]).all())
+                if not finite:
+                    if not keep_diverged:
+                        raise DivergedError(step)
+                    diverged[run] = step
+                    break
                 for w, g in zip(network.weights, mean, strict=True):
                     w.sub_(g, alpha=eta)
                     w.add_(torch.randn(w.shape, generator=generator, dtype=dtype), alpha=math.sqrt(2 * eta) * sigma)
                 if step in marks:
-                    place = marks.index(step)
-                    removed[run, place], added[run, place] = lost[chosen], gained
-    return NeighbourDivergences(marks, removed, added, chosen)
+                    kept[marks.index(step)] = weight * total
+    return NeighbourDivergences(marks, found[:, :, :n][:, :, chosen], found[:, :, n:], chosen, tuple(diverged))
 
 
-def _squared_gaps(
-    network: ReluNetwork, data: tuple[Any, Any], extra: tuple[Any, Any] | None, rule: Residual, size: int, room: int
-) -> tuple[list[Any], Array, Array]:
-    """Return ḡ by layers, and ‖g_z − ḡ‖² for the records of the data set and for those to be added."""
-    count = len(data[0])
+def measured_steps(marks: Sequence[int], thinning: float) -> Iterator[int]:
+    """Yield the steps in which differences are measured: checkpoints, and steps an odd distance apart that grows."""
+    step = 1
+    while step <= marks[-1]:
+        yield step
+        step += max(1, 2 * int((step * thinning - 1) // 2) + 1)
+    yield from marks
+
+
+def mean_gradient(network: ReluNetwork, rows: Any, labels: Any, rule: Residual, size: int) -> list[Any]:
+    """Return ∇L by layers, from `size` records at a time."""
     total = [torch.zeros_like(w) for w in network.weights]
-    norms, kept = [], []
-    for part in _parts(data, size):
+    for part in _parts(rows, labels, size):
         layers, b = _pass(network, part, rule)
         for g, a, back in zip(total, layers, b, strict=True):
             g.addmm_(back.T, a)
+    return [g.div_(len(rows)) for g in total]
+
+
+def _squared_gaps(
+    network: ReluNetwork, rows: Any, labels: Any, count: int, rule: Residual, size: int, room: int
+) -> tuple[list[Any], Array]:
+    """Return ḡ of the first `count` records by layers, and ‖g_z − ḡ‖² for all."""
+    total = [torch.zeros_like(w) for w in network.weights]
+    norms, kept, left = [], [], count
+    for part in _parts(rows, labels, size):
+        layers, b = _pass(network, part, rule)
+        if left > 0:
+            for g, a, back in zip(total, layers, b, strict=True):
+                g.addmm_(back[:left].T, a[:left])
+        left -= len(part[0])
         norms.append(_squared_norms(layers, b))
         room -= sum(t.nbytes for t in (*layers[1:], *b))
         kept.append((layers, b) if room > 0 else None)
@@ -161,13 +226,10 @@ def _squared_gaps(
     length = sum(float(torch.linalg.vector_norm(g, dtype=torch.float64)) ** 2 for g in mean)
     gaps = [
         squares - 2 * _inner(*(stored or _pass(network, part, rule)), mean)
-        for squares, stored, part in zip(norms, kept, _parts(data, size), strict=True)
+        for squares, stored, part in zip(norms, kept, _parts(rows, labels, size), strict=True)
     ]
-    more = []
-    for part in _parts(extra, size) if extra is not None else ():
-        layers, b = _pass(network, part, rule)
-        more.append(_squared_norms(layers, b) - 2 * _inner(layers, b, mean))
-    return mean, _floored(gaps, length), _floored(more, length)
+    # Cancellation may leave a tiny negative square.
+    return mean, np.maximum(torch.cat(gaps).numpy() + length, 0.0)
 
 
 def _pass(network: ReluNetwork, part: tuple[Any, Any], rule: Residual) -> tuple[list[Any], list[Any]]:
@@ -193,14 +255,9 @@ def _inner(layers: list[Any], b: list[Any], mean: list[Any]) -> Any:
     return total
 
 
-def _floored(parts: list[Any], length: float) -> Array:
-    # Cancellation may leave a tiny negative square.
-    return np.maximum(torch.cat(parts).numpy() + length, 0.0) if parts else np.zeros(0)
-
-
-def _parts(data: tuple[Any, Any], size: int) -> Iterator[tuple[Any, Any]]:
-    for start in range(0, len(data[0]), size):
-        yield data[0][start : start + size], data[1][start : start + size]
+def _parts(rows: Any, labels: Any, size: int) -> Iterator[tuple[Any, Any]]:
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size], labels[start : start + size]
 
 
 def _records(X: ArrayLike, y: ArrayLike | None, columns: int, dtype: Any) -> tuple[Any, Any]:

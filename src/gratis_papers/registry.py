@@ -6,7 +6,7 @@ import importlib
 import json
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -15,10 +15,11 @@ import numpy as np
 
 from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
+from gratis_papers.quotations import quote
 
 __all__ = ["FIGURES", "Claim", "Figure", "PaperResult", "run_figure"]
 
-SCALES = ("smoke", "full")
+SCALES = ("smoke", "hour", "full")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +27,20 @@ class Claim:
     """One claim as an inequality: whether it held, and the number that decided.
 
     An exact claim is decided by formulas and solvers alone, the same at every seed and on every machine; the others
-    are about sampled runs, of which a smoke scale makes too few to decide.
+    are about sampled runs, of which a smoke scale makes too few to decide. `words` is what the paper says, in its words
+    (empty for a claim of our own). Claims are fixed before the full run; why one did not hold, and what a bound was
+    before it was changed, stands in `gratis_papers.findings`.
     """
 
     claim: str
     holds: bool
     value: float
     exact: bool = False
+    words: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        return {"claim": self.claim, "holds": bool(self.holds), "value": float(self.value)}
+        return {"claim": self.claim, "words": self.words, "holds": bool(self.holds), "value": float(self.value)}
 
 
 @dataclass(slots=True)
@@ -80,11 +84,15 @@ class PaperResult:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Where a figure's program lives; imported only when it is run."""
+    """Where a figure's program lives; imported only when it is run.
+
+    Every figure has the scales "smoke" (seconds) and "full"; one whose full scale takes a night has "hour" too.
+    """
 
     description: str
     module: str
     function: str
+    scales: tuple[str, ...] = ("smoke", "full")
 
     def load(self) -> Callable[[str, np.random.Generator], PaperResult]:
         """Return the program."""
@@ -103,6 +111,9 @@ FIGURES: dict[str, Figure] = {
     "s0-fig2-3": Figure("random features: test loss against ηTp/d", _S0, "loss_against_scaled_time"),
     "s0-fig2-4": Figure("random features: heat map of clip norm and time", _S0, "clip_and_time"),
     "s0-fig2-5": Figure("MNIST: heat map of clip norm and time", _HERE + "s0_mnist", "clip_and_time"),
+    "s0-thm2": Figure(
+        "random features: price of privacy against n (Theorem 2)", _HERE + "s0_theorem2", "price_against_records"
+    ),
     "s1-interp": Figure(
         "tangent kernel: λ_min and convergence against width", _HERE + "s1_interpolation", "interpolation"
     ),
@@ -123,11 +134,19 @@ FIGURES: dict[str, Figure] = {
     "s2-fig8": Figure(
         "one pass: schedules against the budget, MNIST and California", _HERE + "s2_schedules", "schedules_on_tables"
     ),
-    "s3-fig1": Figure("KL loss against epochs", _HERE + "s3_divergence", "divergence_against_epochs"),
-    "s3-fig2": Figure("KL loss against depth and width", _HERE + "s3_divergence", "divergence_against_shape"),
-    "s3-tab1": Figure("gradient norms of four initializations", _HERE + "s3_initialization", "table_one"),
+    "s2-fig9": Figure("one pass: what clipping leaves, μ_c and ν_c", _HERE + "s2_curves", "clipping_curves"),
+    "s2-fig11": Figure(
+        "one pass: how Theorem 4 finds its exponent (supplement)", _HERE + "s2_curves", "exponents_of_the_proof"
+    ),
+    "s3-fig1": Figure("KL loss against steps", _HERE + "s3_divergence", "divergence_against_steps"),
+    "s3-fig2": Figure("KL loss against depth and width", _HERE + "s3_shape", "divergence_against_shape"),
+    "s3-tab1": Figure("Table 1: four initializations", _HERE + "s3_initialization", "table_one"),
+    "s3-bound": Figure("the linearised network under its KL bound", _HERE + "s3_bound", "linearised_under_its_bound"),
     "s4-fig1": Figure("private geometric median against dimension", _HERE + "s4_dimension", "loss_against_dimension"),
-    "s4-fig2": Figure("gradient spectrum and subspace re-training", _HERE + "s4_spectrum", "gradient_spectrum"),
+    "s4-fig2": Figure("gradient spectrum and subspace re-training", _HERE + "s4_spectrum", "gradient_spectrum", SCALES),
+    "s4-app": Figure(
+        "gradient spectrum by iterations, gradients and window", _HERE + "s4_spectrum", "spectrum_robustness", SCALES
+    ),
     "s1-stairs": Figure("staircase of kernel regression", _HERE + "s1_staircase", "kernel_staircase"),
 }
 
@@ -142,11 +161,15 @@ def run_figure(name: str, scale: str = "smoke", *, seed: int = 0) -> PaperResult
     """
     if name not in FIGURES:
         raise GratisError(f"unknown figure {name!r}; `gratis papers list` shows all")
-    if scale not in SCALES:
-        raise GratisError(f"unknown scale {scale!r}; expected 'smoke' or 'full'")
+    if scale not in FIGURES[name].scales:
+        known = " or ".join(map(repr, FIGURES[name].scales))
+        raise GratisError(f"unknown scale {scale!r} of {name}; expected {known}")
     seed = check_count("seed", seed, minimum=0)
     start = perf_counter()
     result = FIGURES[name].load()(scale, np.random.default_rng(seed))
+    result.claims = [
+        claim if claim.words else replace(claim, words=quote(name, claim.claim)) for claim in result.claims
+    ]
     result.provenance = {
         "figure": name,
         "scale": scale,

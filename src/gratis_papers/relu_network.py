@@ -60,6 +60,14 @@ class ReluNetwork:
         ]
         self.anchor = [w.clone() for w in self.weights] if linearised else None
 
+    @classmethod
+    def from_weights(cls, weights: Sequence[Any], *, linearised: bool = False) -> ReluNetwork:
+        """Return the network with these weight matrices, linearised there if asked for."""
+        network = cls.__new__(cls)
+        network.weights = [w.clone() for w in weights]
+        network.anchor = [w.clone() for w in weights] if linearised else None
+        return network
+
     def forward(self, x: Any) -> tuple[list[Any], Any]:
         """Return every layer's input, and the scores."""
         layers, h = [], x

@@ -19,6 +19,7 @@ from gratis.accounting import calibrate_mu, s0_noise_multiplier
 from gratis.numerics.freed_memory import keep_freed_memory
 from gratis.records.budget import Budget
 from gratis_papers.registry import Claim, PaperResult
+from gratis_papers.s2_drawing import cell_edges
 
 __all__ = ["accuracy_against_records", "accuracy_against_width", "clip_and_time"]
 
@@ -241,18 +242,27 @@ def accuracy_against_width(scale: str, rng: np.random.Generator) -> PaperResult:
         ]
 
     def draw_figure(figure: Any) -> None:
-        axes = figure.subplots()
-        for colour, epsilon in enumerate(epsilons):
-            for rule, style in (("paper", "o--"), ("exact", "o-")):
-                axes.plot(widths, accuracy[epsilon, rule], style, ms=3, color=f"C{colour}",
-                          label=f"ε={epsilon:g}, {rule} noise")  # fmt: skip
-            if scale == "full":
-                axes.axhline(PUBLISHED_PLATEAU[epsilon], color=f"C{colour}", lw=0.7, ls=":")
-        axes.set(xscale="log", xlabel="hidden width", ylabel="test accuracy")
-        axes.set_title(f"{images.name}, n={n}, δ=1/n, replace-one" + (", dotted: published" if scale == "full" else ""))
-        axes.legend(fontsize=8)
+        draw_widths(figure, rows, images.name)
 
     return PaperResult(settings, rows, claims, draw_figure, tuple(notes))
+
+
+def draw_widths(figure: Any, rows: list[Row], name: str) -> None:
+    """Mean accuracies against the width, with standard errors of the runs at the chosen time."""
+    axes, n = figure.subplots(), rows[0]["n"]
+    points = [row for row in rows if "control" not in row]
+    for colour, epsilon in enumerate(sorted({row["epsilon"] for row in points})):
+        for rule, style in (("paper", "o--"), ("exact", "o-")):
+            line = [row for row in points if row["epsilon"] == epsilon and row["rule"] == rule]
+            errors = [np.std(row["tests"], ddof=1) / math.sqrt(len(row["tests"])) if len(row["tests"]) > 1 else 0.0
+                      for row in line]  # fmt: skip
+            axes.errorbar([row["width"] for row in line], [row["test"] for row in line], errors, fmt=style, ms=3,
+                          capsize=2, color=f"C{colour}", label=f"ε={epsilon:g}, {rule} noise")  # fmt: skip
+        if name == "MNIST":
+            axes.axhline(PUBLISHED_PLATEAU[epsilon], color=f"C{colour}", lw=0.7, ls=":")
+    axes.set(xscale="log", xlabel="hidden width", ylabel="test accuracy")
+    axes.set_title(f"{name}, n={n}, δ=1/n, replace-one" + (", dotted: published" if name == "MNIST" else ""))
+    axes.legend(fontsize=8)
 
 
 _FALL = {"full": ".005", "smoke": ".05"}
@@ -353,13 +363,7 @@ def clip_and_time(scale: str, rng: np.random.Generator) -> PaperResult:
     claims.append(Claim("exact noise lowers the least error", gain > 0, gain))
 
     def draw_figure(figure: Any) -> None:
-        panels = figure.subplots(1, 2, sharey=True)
-        for axes, rule in zip(panels, RULES, strict=True):
-            mesh = axes.pcolormesh(clips, counts, maps[rule], cmap="YlGnBu", vmin=0.05, vmax=0.9)
-            axes.set(xscale="log", yscale="log", xlabel="clip norm C")
-            axes.set_title(f"{rule} noise, least error {maps[rule].min():.3f}")
-        panels[0].set_ylabel("T at rate .1 (10·ηT)")
-        figure.colorbar(mesh, ax=panels, label="validation error")
+        draw_regions(figure, maps, clips, counts)
 
     settings = _settings(images, n) | {"width": width, "epsilon": epsilon, "most_steps": most}
     settings |= {"clip_norms": clips.tolist(), "T": counts.tolist()}
@@ -371,6 +375,18 @@ def clip_and_time(scale: str, rng: np.random.Generator) -> PaperResult:
         "the error settles (MNIST: .16 exact, .24 paper)",
     )
     return PaperResult(settings, rows, claims, draw_figure, notes)
+
+
+def draw_regions(figure: Any, maps: dict[str, Array], clips: Array, counts: Array) -> None:
+    """Two heat maps (times, clips), every cell whole."""
+    panels = figure.subplots(1, 2, sharey=True)
+    across, up = cell_edges(clips), cell_edges(counts)
+    for axes, rule in zip(panels, RULES, strict=True):
+        mesh = axes.pcolormesh(across, up, maps[rule], cmap="YlGnBu", vmin=0.05, vmax=0.9)
+        axes.set(xscale="log", yscale="log", xlabel="clip norm C")
+        axes.set_title(f"{rule} noise, least error {maps[rule].min():.3f}")
+    panels[0].set_ylabel("T at rate .1 (10·ηT)")
+    figure.colorbar(mesh, ax=panels, label="validation error")
 
 
 def _region_claims(errors: Array, clips: Array, flows: Array, rule: str) -> Iterable[Claim]:

@@ -20,6 +20,7 @@ from gratis.planning.twins.random_features_twin import SignTwin, draw_sign_twin
 from gratis.records.budget import Budget
 from gratis.stages.dual import simulate_dual
 from gratis_papers.registry import Claim, PaperResult
+from gratis_papers.s2_drawing import cell_edges
 
 __all__ = ["clip_and_time", "loss_against_scaled_time", "loss_against_steps", "loss_against_width"]
 
@@ -121,13 +122,7 @@ def loss_against_width(scale: str, rng: np.random.Generator) -> PaperResult:
         claims.insert(2, Claim("the paper's rule plateaus near .44 (.40 to .46)", 0.40 < plateau < 0.46, plateau))
 
     def draw_figure(figure: Any) -> None:
-        axes = figure.subplots()
-        for name, label in (("star", "θ*"), ("paper", "θᵖ, paper's noise"), ("exact", "θᵖ, exact noise")):
-            axes.plot(widths, mean[name], "o-", ms=3, color=_COLOURS[name], label=label)
-        axes.axvline(n, color="grey", lw=0.7, ls=":")
-        axes.set(xscale="log", xlabel="number of parameters p", ylabel="test loss", ylim=(0, 2))
-        axes.set_title(f"Random features, d={d}, n={n}, ε={EPSILON:g}, δ=1/n, replace-one")
-        axes.legend()
+        draw_widths(figure, rows, d, n)
 
     settings = _settings(d, n) | {"draws": draws, "widths": widths.tolist(), "clip": "½√p", "times": times}
     notes = (
@@ -135,6 +130,21 @@ def loss_against_width(scale: str, rng: np.random.Generator) -> PaperResult:
         "ηTp/d chosen on 'validation' rows: selection not covered by the guarantee",
     )
     return PaperResult(settings, rows, claims, draw_figure, notes)
+
+
+def draw_widths(figure: Any, rows: list[dict[str, Any]], d: int, n: int) -> None:
+    """Mean losses over draws against p, with standard errors."""
+    axes = figure.subplots()
+    widths = np.unique([row["p"] for row in rows])
+    draws = len({row["draw"] for row in rows})
+    for name, label in (("star", "θ*"), ("paper", "θᵖ, paper's noise"), ("exact", "θᵖ, exact noise")):
+        spread = [np.std([row[name] for row in rows if row["p"] == p], ddof=1) for p in widths]
+        axes.errorbar(widths, _by_width(rows, widths, name), np.array(spread) / math.sqrt(draws), fmt="o-", ms=3,
+                      capsize=2, color=_COLOURS[name], label=label)  # fmt: skip
+    axes.axvline(n, color="grey", lw=0.7, ls=":")
+    axes.set(xscale="log", xlabel="number of parameters p", ylabel="test loss", ylim=(0, 2))
+    axes.set_title(f"Random features, d={d}, n={n}, ε={EPSILON:g}, δ=1/n, {draws} draws, standard errors")
+    axes.legend()
 
 
 @cache
@@ -277,17 +287,23 @@ def clip_and_time(scale: str, rng: np.random.Generator) -> PaperResult:
     ]
 
     def draw_figure(figure: Any) -> None:
-        panels = figure.subplots(1, 2, sharey=True)
-        for axes, rule in zip(panels, ("paper", "exact"), strict=True):
-            mesh = axes.pcolormesh(clips, scaled_times, np.minimum(maps[rule], 1.6), cmap="YlGnBu", vmin=0.35, vmax=1.6)
-            axes.set(xscale="log", yscale="log", xlabel="C/√p", title=f"{rule} noise, best {maps[rule].min():.3f}")
-        panels[0].set_ylabel("ηTp/d")
-        figure.colorbar(mesh, ax=panels, label="test loss (1.6 and above in the darkest)")
+        draw_regions(figure, maps, clips, scaled_times)
 
     settings = _settings(d, n) | {"p": p, "draws": draws, "cells": cells, "interpolant": star}
     return PaperResult(
         settings, rows, claims, draw_figure, (f"{draws} draws of data and features, one noise seed each",)
     )
+
+
+def draw_regions(figure: Any, maps: dict[str, Array], clips: Array, scaled_times: Array) -> None:
+    """Two heat maps (times, clips), every cell whole."""
+    panels = figure.subplots(1, 2, sharey=True)
+    across, up = cell_edges(clips), cell_edges(scaled_times)
+    for axes, rule in zip(panels, ("paper", "exact"), strict=True):
+        mesh = axes.pcolormesh(across, up, np.minimum(maps[rule], 1.6), cmap="YlGnBu", vmin=0.35, vmax=1.6)
+        axes.set(xscale="log", yscale="log", xlabel="C/√p", title=f"{rule} noise, best {maps[rule].min():.3f}")
+    panels[0].set_ylabel("ηTp/d")
+    figure.colorbar(mesh, ax=panels, label="test loss (1.6 and above in the darkest)")
 
 
 def _region_claims(losses: Array, clips: Array, times: Array, rule: str) -> Iterable[Claim]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["COLOURS", "INK", "NAMES", "plain_logarithms"]
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["COLOURS", "INK", "NAMES", "cell_edges", "plain_logarithms"]
 
 INK = "#3b4252"
 NAMES = {
@@ -25,6 +28,17 @@ COLOURS = {
     "free": "#20242c",
     "free-clip": "#8a93a6",
 }
+
+
+def cell_edges(centres: ArrayLike) -> NDArray[np.float64]:
+    """Return the edges of cells around centres that are evenly spaced in their logarithm: none is cut at the rim.
+
+    >>> cell_edges([1.0, 4.0, 16.0]).tolist()
+    [0.5, 2.0, 8.0, 32.0]
+    """
+    logarithms = np.log2(np.asarray(centres, dtype=np.float64))
+    half = np.diff(logarithms).mean() / 2
+    return np.asarray(2.0 ** np.append(logarithms - half, logarithms[-1] + half))
 
 
 def plain_logarithms(axes: Any, which: str = "xy", *, dense: bool = False) -> None:

@@ -18,7 +18,7 @@ from gratis.planning.one_pass.schedules import Polynomial
 from gratis.planning.one_pass.spectra import PowerLawSpectrum
 from gratis_papers.one_pass_runs import simulate_one_pass
 from gratis_papers.registry import Claim, PaperResult
-from gratis_papers.s2_drawing import plain_logarithms
+from gratis_papers.s2_drawing import cell_edges, plain_logarithms
 from gratis_papers.s2_public_data import data_is_absent, load_task, run_passes
 from gratis_papers.s2_trajectories import pass_event
 from gratis_papers.sweeps import sweep
@@ -163,8 +163,8 @@ def _table_figure(scale: str, rng: np.random.Generator, task: str, budgets: tupl
         "mean squared error on test rows, predicting the mean has 1; every repetition counts (the cap on steps keeps "
         "all of them stable; the paper left some seeds out)",
         "cells are compared on test rows: a heat map is a look at them, not a private choice",
-        "planned: what `gratis plan` would take in this family from n, d and the public rows' spectrum; it spreads θ* "
-        "over all eigenvectors, and so goes farther than needed where θ* lies along the large ones, as on MNIST",
+        "planned: what `gratis plan` would take in this family from n, d and the public rows' spectrum: least worst "
+        "regret over R² and over θ* spread over all eigenvectors or along the large ones",
     )
     return PaperResult(shown, rows, claims, draw, notes)
 
@@ -241,8 +241,9 @@ def _draw_maps(
     least = min(float(values.min()) for _, values in maps)
     most = min(max(float(values.max()) for _, values in maps), 20 * least, most)
     points = list((planned or {}).values())
+    across, up = cell_edges(rates), cell_edges(clips)
     for index, (axes, (title, values)) in enumerate(zip(panels, maps, strict=True)):
-        mesh = axes.pcolormesh(rates, clips, values, norm=LogNorm(least, most), cmap="viridis_r", rasterized=True)
+        mesh = axes.pcolormesh(across, up, values, norm=LogNorm(least, most), cmap="viridis_r", rasterized=True)
         row, column = np.unravel_index(int(np.argmin(values)), values.shape)
         valley = np.array([math.exp(_vertex(np.log(rates), np.log(line))) for line in values])
         seen = (valley > rates[0]) & (valley < rates[-1])
@@ -251,10 +252,10 @@ def _draw_maps(
         axes.plot(rates[column], clips[row], "*", ms=15, color="#ffd34d", mec="black", label="best cell")
         if points:
             axes.plot(*points[index], "D", ms=8, color="#ee8a73", mec="black", label="planned from public rows")
-        if cap < rates[-1]:
+        if cap < across[-1]:
             axes.axvline(cap, color="black", lw=0.9, ls=":", label="cap 2/γ")
         plain_logarithms(axes)
-        axes.set(xlim=(rates[0], rates[-1]), ylim=(clips[0], clips[-1]))
+        axes.set(xlim=(across[0], across[-1]), ylim=(up[0], up[-1]))
         axes.set_title(f"{title}, best {values.min():.3f}", fontsize=10)
     for axes in panels[::2]:
         axes.set_ylabel("clip level c")

@@ -104,20 +104,7 @@ def schedules_on_synthetic_rows(scale: str, rng: np.random.Generator) -> PaperRe
     )
 
     def draw(figure: Any) -> None:
-        figure.set_size_inches(11.5, 7.6)
-        panels = figure.subplots(2, len(SPECTRA), sharey="row", sharex="row")
-        for column, (spectrum, title) in enumerate(SPECTRA.items()):
-            lines = [r for r in rows if r["spectrum"] == spectrum]
-            budgets, sizes = [r for r in lines if r["runs"]], [r for r in lines if not r["runs"]]
-            _draw_ratios(panels[0, column], budgets, "rho")
-            _draw_ratios(panels[1, column], sizes, "gamma")
-            panels[0, column].set_title(f"{title}: against the budget, γ = {GAMMA:g}", fontsize=10)
-            panels[0, column].set_xlabel("privacy parameter ρ (stronger privacy to the left)")
-            panels[1, column].set_title(f"{title}: against the number of rows, ρ = {RHO:g}", fontsize=10)
-            panels[1, column].set_xlabel("γ = d/n (more rows to the left)")
-        for axes in panels[:, 0]:
-            axes.set_ylabel("excess risk / output perturbation's")
-        panels[0, 0].legend(frameon=False, fontsize=8, loc="upper right")
+        draw_synthetic(figure, rows)
 
     shown = {"gamma": GAMMA, "rho": RHO, "label_noise_variance": LABEL_NOISE, "signal_variance": 1.0,
              "dimension_of_runs": dimension, "runs": runs, "neighbouring": "replace-one"}  # fmt: skip
@@ -139,19 +126,39 @@ def _least(row: dict[str, Any], names: Sequence[str]) -> float:
     return float(min(row["risks"][name]["ode"] for name in names))
 
 
-def _draw_ratios(axes: Any, rows: list[dict[str, Any]], key: str) -> None:
+def draw_synthetic(figure: Any, rows: list[dict[str, Any]]) -> None:
+    """Excess risks, then relative to output perturbation; against the budget, and against γ."""
+    figure.set_size_inches(14, 7.6)
+    panels = figure.subplots(2, 2 * len(SPECTRA), sharey="row")
+    for column, (spectrum, title) in enumerate(SPECTRA.items()):
+        lines = [r for r in rows if r["spectrum"] == spectrum]
+        budgets, sizes = [r for r in lines if r["runs"]], [r for r in lines if not r["runs"]]
+        for line, relative in zip(panels, (False, True), strict=True):
+            _draw_risks(line[column], budgets, "rho", relative=relative)
+            _draw_risks(line[column + len(SPECTRA)], sizes, "gamma", relative=relative)
+        panels[0, column].set_title(f"{title}, γ = {GAMMA:g}", fontsize=10)
+        panels[0, column + len(SPECTRA)].set_title(f"{title}, ρ = {RHO:g}", fontsize=10)
+        panels[1, column].set_xlabel("ρ (stronger privacy to the left)")
+        panels[1, column + len(SPECTRA)].set_xlabel("γ = d/n (more rows to the left)")
+    for axes, words in zip(panels[:, 0], ("excess risk", "excess risk / output perturbation's"), strict=True):
+        axes.set_ylabel(words)
+    panels[0, 0].legend(frameon=False, fontsize=8, loc="lower left")
+
+
+def _draw_risks(axes: Any, rows: list[dict[str, Any]], key: str, *, relative: bool) -> None:
     x = [row[key] for row in rows]
+    base = [row["risks"]["poly:0"]["ode"] if relative else 1.0 for row in rows]
     for name in FAMILIES:
-        ode = [row["risks"][name]["ode"] / row["risks"]["poly:0"]["ode"] for row in rows]
+        ode = [row["risks"][name]["ode"] / unit for row, unit in zip(rows, base, strict=True)]
         axes.plot(x, ode, color=COLOURS[name], lw=1.6, label=NAMES[name])
         if rows[0]["runs"]:
-            base = [row["risks"]["poly:0"]["ode"] for row in rows]
-            runs, error = ([row["risks"][name][part] / b for row, b in zip(rows, base, strict=True)]
+            runs, error = ([row["risks"][name][part] / unit for row, unit in zip(rows, base, strict=True)]
                            for part in ("runs", "error"))  # fmt: skip
             axes.errorbar(x, runs, error, fmt="o", ms=3, lw=0.8, color=COLOURS[name])
-    axes.set_ylim(0.2, 2.05)
+    if relative:
+        axes.set_ylim(0.2, 2.05)
     axes.grid(True, alpha=0.2)
-    plain_logarithms(axes, "x", dense=True)
+    plain_logarithms(axes, "x" if relative else "xy", dense=relative and key == "rho")
 
 
 def tuned_on_table(
@@ -286,7 +293,7 @@ def schedules_on_tables(scale: str, rng: np.random.Generator) -> PaperResult:
         "standard errors are of paired repetitions; they were allowed for after 8 repetitions without them had failed "
         "at three of four comparisons of schedules",
         "free-form: three shapes found on the ODE with the public rows' spectrum, rate and clip tuned as all are; "
-        "planned: what `gratis plan` would take from n, d and that spectrum, nothing tuned; its θ* is spread over all "
-        "eigenvectors, unless said otherwise",
+        "planned: what `gratis plan` would take from n, d and that spectrum, nothing tuned: least worst regret over R² "
+        "and over θ* spread over all eigenvectors or along the large ones",
     )
     return PaperResult(shown, rows, claims, draw, notes)

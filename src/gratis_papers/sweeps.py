@@ -26,7 +26,7 @@ from gratis.records.errors import GratisError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["BACKENDS", "Execution", "executing", "sweep"]
+__all__ = ["BACKENDS", "Execution", "executing", "kept_in", "sweep"]
 
 BACKENDS = ("loky", "dask", "ray")
 
@@ -66,6 +66,15 @@ def executing(execution: Execution) -> Iterator[None]:
         yield
     finally:
         _CURRENT.reset(token)
+
+
+def kept_in(name: str) -> Path | None:
+    """Return a folder beside the kept results for files that are too large for them; None if nothing is kept."""
+    folder = _CURRENT.get(Execution()).folder
+    if folder is None:
+        return None
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    return folder / name
 
 
 def sweep(function: Callable[..., Any], settings: Sequence[Mapping[str, Any]], *, seed: int = 0) -> list[Any]:

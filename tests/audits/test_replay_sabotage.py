@@ -128,13 +128,13 @@ def test_an_engine_chosen_by_the_data(monkeypatch):
     honest = replayed(features, tables)
     assert not honest.alarm, honest
     assert honest.hidden > 0
-    whole = random_features.descend_features
+    whole = random_features.descend_rows
 
-    def chosen(feature_map, X, *rest, **named):
-        engine = Engine.PRIMAL if np.abs(X[0]).max() < 0.75 else Engine.DUAL
-        return whole(feature_map, X, *rest, **named | {"engine": engine})
+    def chosen(feature_map, rows, *rest, **named):
+        engine = Engine.PRIMAL if np.abs(rows.arrays()[0][0]).max() < 0.75 else Engine.DUAL
+        return whole(feature_map, rows, *rest, **named | {"engine": engine})
 
-    monkeypatch.setattr(random_features, "descend_features", chosen)
+    monkeypatch.setattr(random_features, "descend_rows", chosen)
     assert any("another call" in what for what in replayed(features, tables).differences)
 
 

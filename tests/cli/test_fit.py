@@ -164,8 +164,10 @@ def test_a_file_larger_than_memory_is_trained_in_one_pass(
         assert np.corrcoef(answers, y)[0, 1] > 0.8
     else:
         assert np.mean(answers == kind) > 0.5
+    if target == "y":
+        return
     refused = [part for part in command if part not in ("--algorithm", "one-pass", "--model", "linear", "logistic")]
-    refused += ["--model", "random-features", "--output", str(tmp_path / "other")]
+    refused += ["--model", "mlp", "--output", str(tmp_path / "other")]
     assert run(refused) == 2
     assert "larger than memory" in capsys.readouterr().err
 

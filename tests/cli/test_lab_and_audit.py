@@ -229,3 +229,36 @@ def test_lab_reconstruct(tmp_path, monkeypatch):
     with pytest.raises(GratisError, match="--images"):
         run(lab_app, *small, "--picture", str(picture))
     assert np.isfinite(private["residual"])
+
+
+def test_noisy_descent_states_kl_and_nothing_else(tmp_path):
+    pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 4))
+    np.save(tmp_path / "rows.npy", X)
+    np.save(tmp_path / "labels.npy", (X[:, 0] > 0).astype(np.int64))
+    files = ["--rows", str(tmp_path / "rows.npy"), "--labels", str(tmp_path / "labels.npy")]
+    common = ["noisy-gd", "--kl-budget", "2", "--width", "8", "--steps", "3"]
+    answer = json.loads(run(lab_app, *common, *files, "--output", str(tmp_path / "w.npz"), "--json").stdout)
+    assert answer["plan"]["kl"] == pytest.approx(2)
+    assert answer["plan"]["widths"] == [4, 8, 2]
+    assert answer["certified"] is False
+    assert "epsilon" not in answer
+    with np.load(tmp_path / "w.npz") as weights:
+        assert weights["trained_1"].shape == (8, 4)
+        assert not np.array_equal(weights["trained_1"], weights["start_1"])
+    text = run(lab_app, *common, "--n", "30", "--d", "3", "--neighbouring", "zero-out").stdout
+    assert "not (ε, δ)-DP" in text
+    assert "no ledger entry" in text
+    assert "zero-out" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(["--rows", "x.npy"], "belong together"), (["--rows", "x.npy", "--labels", "y.npy"], "not an array"),
+     (["--initialization", "best"], "unknown initialization"), (["--width", "0"], "width")],
+)  # fmt: skip
+def test_noisy_descent_refuses_what_it_cannot_read(arguments, words):
+    pytest.importorskip("torch")
+    with pytest.raises(GratisError, match=words):
+        run(lab_app, "noisy-gd", "--kl-budget", "1", "--steps", "1", *arguments)

@@ -95,3 +95,15 @@ def test_unknown_backend_is_refused_before_anything_runs(two_figures: None) -> N
     result = RUNNER.invoke(app, ["run", "s2-fig1", "--backend", "spark"])
     assert isinstance(result.exception, GratisError)
     assert not Path("computed-1").exists()
+
+
+def test_claims_over_seeds(two_figures: None) -> None:
+    for seed in (0, 1):
+        RUNNER.invoke(app, ["run", "s2-fig1", "--seed", str(seed), "--output", f"seed{seed}"])
+    result = RUNNER.invoke(app, ["claims", "seed0", "seed1", "--output", "claims.json"])
+    assert result.exit_code == 0
+    assert "2 of 2" in result.stdout
+    assert "0 of 2" in result.stdout
+    stored = {row["claim"]: row["holds"] for row in json.loads(Path("claims.json").read_text(encoding="utf-8"))}
+    assert stored == {"doubles": {"0": True, "1": True}, "vanishes": {"0": False, "1": False}}
+    assert isinstance(RUNNER.invoke(app, ["claims", "nowhere"]).exception, GratisError)

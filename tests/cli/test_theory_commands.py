@@ -31,16 +31,19 @@ def test_a_one_pass_plan_stands_between_its_bounds(capsys: pytest.CaptureFixture
         found = answer(capsys, *words, "--schedule", schedule)
         limits = found["limits"]
         assert limits["low"] < found["predicted_excess_risk"] < limits["high"]
+        assert 0 < limits["bayes_risk"] < found["predicted_excess_risk"]
         assert limits["minimax_rate"] == pytest.approx(0.05 + 0.1**2)
         assert (limits["schedule_rate"] is None) == (schedule == "free")
 
 
-def test_a_plan_without_a_pass_has_the_minimax_rate_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_without_a_pass_has_the_limits_of_all_algorithms_alone(capsys: pytest.CaptureFixture[str]) -> None:
     known = ("--signal-variance", "0.5", "--label-noise-variance", "0.5", "--spectrum", "isotropic")
     words = ("plan", "one-pass", "--n", "2000", "--d", "10", "--mu", "0.5", "--algorithm", "full-batch", *known)
     limits = answer(capsys, *words)["limits"]
     assert limits["low"] is limits["high"] is limits["schedule_rate"] is None
-    assert len(limits["words"]) == 1
+    assert len(limits["words"]) == 2
+    # Σ = I and many rows: near the risk of least squares, ½ζ²·d/n, and never above it.
+    assert limits["bayes_risk"] == pytest.approx(0.25 * 10 / 2000, rel=0.02)
 
 
 def test_spectrum(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -49,6 +52,9 @@ def test_spectrum(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert steep["is_low_dimensional"]
     assert steep["effective_dimension"] < 300
     assert steep["power_law_rate"] > 0
+    # Eigenvalues k^-5: G_k = (k + 1)^-2.5, and nothing outside all dimensions.
+    assert steep["lipschitz_coefficients"]["10"] == pytest.approx(11**-2.5)
+    assert steep["lipschitz_coefficients"]["3000"] == 0
     flat = answer(capsys, "plan", "spectrum", "--power", "0", "--d", "50", *budget)
     assert not flat["is_low_dimensional"]
     # The same moments as a matrix in another basis.

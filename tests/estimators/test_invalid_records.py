@@ -20,6 +20,7 @@ from gratis import (
     PublicScales,
 )
 from gratis.estimators.classification import encoded
+from gratis.mechanisms.rows import Rows
 from gratis.records.errors import GratisError
 from gratis.records.neighbouring import Neighbouring
 from gratis.rows.streaming import ArrayRows
@@ -201,15 +202,14 @@ def test_a_row_that_is_not_counted_adds_nothing_to_the_mean_of_features() -> Non
         def release(self, values: Any, std: float) -> Any:
             return values
 
-    counted = np.arange(10) < 6
+    y = np.where(np.arange(10) < 6, 0.0, np.nan)
     found: Any = release_feature_mean(
         Ones(),
-        X[:10],
+        Rows.held(X[:10], y),
         9.0,
         mu=1.0,
         neighbouring=Neighbouring.ZERO_OUT,
-        noise=Silent(),
-        counted=counted,  # type: ignore[arg-type]
+        noise=Silent(),  # type: ignore[arg-type]
     )[0]
     np.testing.assert_allclose(found, [0.6, 0.6])
 

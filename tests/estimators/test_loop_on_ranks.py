@@ -17,10 +17,12 @@ if not torch.distributed.is_available():
     pytest.skip("this torch has no distributed processes", allow_module_level=True)
 
 import gratis  # noqa: E402
+from gratis.audits.distinguishing import audit_scores  # noqa: E402
 from gratis.numerics.network_rounding import network_rounding_inflation  # noqa: E402
 from gratis.records.budget import Budget  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
+from rank_of_audit import MU  # noqa: E402
 from rank_of_loop import CLIP, RECORDS, train  # noqa: E402
 
 RANKS = 2
@@ -65,3 +67,17 @@ def test_a_refusal_reaches_every_rank(ranks: list[dict[str, Any]]) -> None:
         assert "different settings" in rank["clip norms"]
         assert "clip_norm" in rank["a refusal of one"]
         assert "nothing was reserved" in rank["the ledger's refusal"]
+
+
+def test_two_ranks_told_apart_by_what_they_release(tmp_path: Path) -> None:
+    """The worst case of one step, its record on the rank that draws no noise: 80 % of the proof, no more than it."""
+    program = Path(__file__).with_name("rank_of_audit.py")
+    running = [
+        subprocess.Popen([sys.executable, str(program), str(rank), str(RANKS), str(tmp_path)]) for rank in range(RANKS)
+    ]
+    assert [process.wait() for process in running] == [0] * RANKS
+    said = json.loads((tmp_path / "draws.json").read_text(encoding="utf-8"))
+    honest = audit_scores(*map(np.array, said["NoiseSource"]), proved_mu=MU)
+    assert not honest.alarm
+    assert honest.mu.low > 0.8 * MU
+    assert audit_scores(*map(np.array, said["HalfNoise"]), proved_mu=MU).alarm  # the negative control

@@ -143,6 +143,27 @@ def test_what_cannot_keep_a_persons_rows_together_is_refused_before_anything_is_
     assert book.status("panel").spent_mu == 0.0
 
 
+def test_a_budget_of_persons_pays_for_no_row(tmp_path):
+    """Its total would no longer be about persons; one of rows pays for both, and stays about rows."""
+    X, y, ids = panel(60)
+    budgets = {name: Budget(epsilon=10.0, delta=1e-4) for name in ("persons", "rows")}
+    book = gratis.Ledger.create(tmp_path / "ledger", budgets)
+
+    def fit(dataset, **groups):
+        gratis.DPLinearRegression(epsilon=1.0, delta=1e-5, ledger=book, dataset=dataset).fit(X, y, **groups)
+
+    fit("persons", groups=ids)
+    fit("persons", groups=ids)
+    with pytest.raises(GratisError, match="give it a budget of its own; nothing was reserved"):
+        fit("persons")
+    fit("rows")
+    fit("rows", groups=ids)
+    fit("rows")
+    again = gratis.Ledger.open(tmp_path / "ledger")
+    assert [(one.reservations, one.persons) for one in again.statuses()] == [(2, True), (3, False)]
+    assert again.verify().entries == 1 + 2 + 2 * 5
+
+
 def held_out(relation):
     X, y, ids = panel()
     budget = Budget(epsilon=2.0, delta=1e-5, neighbouring=relation)

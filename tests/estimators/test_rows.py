@@ -19,12 +19,14 @@ from gratis import (
     DPLinearRegression,
     DPLogisticRegression,
     DPMLPClassifier,
+    DPRandomFeaturesClassifier,
     DPRandomFeaturesRegressor,
 )
 from gratis.estimators.released_arrays import released_arrays
 from gratis.ledger import Ledger
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
+from gratis.records.settings import Descent
 from gratis.rows.streaming import ArrayRows, open_rows
 from gratis.rows.tables import open_table
 
@@ -40,6 +42,10 @@ MODELS = {
     "logistic": DPLogisticRegression(classes=[0, 1], **SEEDED),
     "additive": DPAdditiveRegressor(**SEEDED),
     "additive classes": DPAdditiveClassifier(classes=[0, 1], **SEEDED),
+    "features": DPRandomFeaturesRegressor(n_features=20, descent=Descent(steps=2), **SEEDED),
+    "features of classes": DPRandomFeaturesClassifier(
+        n_features=20, classes=[0, 1], descent=Descent(steps=2), **SEEDED
+    ),
 }
 
 
@@ -96,7 +102,11 @@ def test_other_rows_give_other_bits(sources: dict[str, dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize(
-    "model", [DPRandomFeaturesRegressor(1.0, 1e-5, n_features=50), DPMLPClassifier(1.0, 1e-5, classes=[0, 1])]
+    "model",
+    [
+        DPRandomFeaturesRegressor(1.0, 1e-5, n_features=50, descent=Descent(engine="dual")),
+        DPMLPClassifier(1.0, 1e-5, classes=[0, 1]),
+    ],
 )
 def test_models_that_need_all_rows_refuse_a_stream_before_anything_is_reserved(model: Any, tmp_path: Path) -> None:
     ledger = Ledger.create(tmp_path / "l", {"rows": Budget(epsilon=9.0, delta=1e-4)})

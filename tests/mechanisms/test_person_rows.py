@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from gratis.audits.distinguishing import audit_scores
 from gratis.audits.hostile import HostileTables
 from gratis.audits.hostile_persons import HostilePersons
 from gratis.audits.replay import Fitted
@@ -139,3 +140,35 @@ def test_rows_bounded_one_by_one_are_noticed(monkeypatch, relation):
     tables = HostilePersons(HostileTables(n=20, d=2, invalid=True))
     audit = audit_tables(descending(relation), tables, relation, pairs=20, rng=np.random.default_rng(0))
     assert audit.largest_ratio > 2
+
+
+def shown(sides, runs=600, mu=2.0):
+    """How much of mu a distinguishing audit of a descent shows on two tables that differ in one person."""
+    descents = []
+    for seed, (rows, target) in enumerate(sides):
+        X = np.zeros((9 + rows, 2))
+        X[9:, 0] = 0.1
+        table = PersonRows.of(X, np.append(np.zeros(9), np.full(rows, target)), np.append(np.arange(9), [9] * rows), 10)
+        noise = NoiseSource.insecure(seed)
+        descents.append(
+            [
+                descend(
+                    table, LinearModel(), steps=3, clip_norm=1.0, learning_rate=1.0, mu=mu,
+                    neighbouring=Neighbouring.REPLACE_ONE, noise=noise, average=False,
+                ).parameters[0, 0]
+                for _ in range(runs)
+            ]
+        )  # fmt: skip
+    return audit_scores(*map(np.array, descents), proved_mu=mu)
+
+
+def test_an_audit_shows_four_fifths_of_the_proof_on_the_worst_person(monkeypatch):
+    """All rows push one way on one side and the other way on the other; how many there are makes no difference."""
+    for sides in (((3, -1e6), (60, 1e6)), ((1, -1e6), (1, 1e6))):
+        found = shown(sides)
+        assert not found.alarm, found.verdict
+        assert found.mu.low > 0.8 * found.proved_mu
+    # The negative control: rows that are clipped one by one and added up.
+    monkeypatch.setattr("gratis.mechanisms.person_rows.person_weight", lambda rows: 1.0)
+    monkeypatch.setattr(PersonRows, "clipped_total", PersonRows.total)
+    assert shown(((3, -1e6), (60, 1e6))).alarm

@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from gratis.numerics.subspace_iteration import gram_matrix, leading_eigenpairs
+from gratis.planning.bounds.gradient_spectrum import fit_decay
 from gratis.records.errors import GratisError
-from gratis_papers.gradient_spectrum import GradientRecorder, fit_decay
-from gratis_papers.subspace_iteration import gram_matrix, leading_eigenpairs
+from gratis_papers.gradient_spectrum import GradientRecorder
 
 
 def gradients(r: int, p: int, decay: float, seed: int = 0) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -11,12 +11,16 @@ from sklearn.metrics import balanced_accuracy_score, log_loss
 
 from gratis import DPLogisticRegression
 from gratis.accounting import calibrate_mu
+from gratis.audits.hostile import Table
+from gratis.audits.replay import compare, record, replay
+from gratis.audits.trainings import estimator_training
 from gratis.planning.class_flow import class_flow, flow_steps
 from gratis.recipes.logistic import StagedLogistic
 from gratis.recipes.recipe import Reading
 from gratis.records.budget import Budget
 from gratis.records.facts import Facts
 from gratis.records.neighbouring import Neighbouring
+from gratis.records.settings import Descent
 
 N, TEST = 4000, 4000
 # Classes, columns, shares of the classes (even if None), factor of the scores.
@@ -134,3 +138,90 @@ def test_flow_time_grows_with_budget_and_rarity():
     assert class_flow(10_000, 20.0, rare, mu=0.3, neighbouring=relation).time > 3 * times[1]
     steps = [flow_steps(10_000, 20, 2, mu=mu, neighbouring=relation) for mu in (0.01, 3.0, 1000.0)]
     assert steps[0] == 64 < steps[1] < steps[2] == 256
+
+
+def test_columns_that_say_the_same_do_not_shake_the_steps():
+    """The ridge of the slopes has a curvature of (1/n)/λ where columns have none: steps once outgrew it at λ = 1e−4."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(3000, 6))
+    y = (X[:, 0] - X[:, 1] + rng.logistic(size=3000) > 0).astype(int)
+    twice = np.hstack([X, X[:, :2], np.zeros((3000, 1))])
+    losses = []
+    for table in (X, twice):
+        model = DPLogisticRegression(1e6, 1e-5, classes=[0, 1], noise_seed=0, insecure_reproducible=True).fit(table, y)
+        losses.append(log_loss(y, model.predict_proba(table)))
+    free = log_loss(y, LogisticRegression().fit(X, y).predict_proba(X))
+    assert max(losses) < 1.02 * free, (losses, free)
+
+
+def test_a_wide_table_of_ten_classes_reaches_its_limit():
+    """3000 × 10 × 10 classes: log loss falls from ε = .3 to 3 to 10⁴, and ends at that of the fit without privacy."""
+    rng = np.random.default_rng(11)
+    X = rng.normal(size=(6000, 10))
+    y = (X @ rng.normal(size=(10, 10)) + rng.gumbel(size=(6000, 10))).argmax(axis=1)
+    losses = []
+    for epsilon in (0.3, 3.0, 1e4):
+        model = DPLogisticRegression(epsilon, 1e-5, classes=list(range(10)), noise_seed=1, insecure_reproducible=True)
+        losses.append(log_loss(y[3000:], model.fit(X[:3000], y[:3000]).predict_proba(X[3000:])))
+    free = log_loss(y[3000:], LogisticRegression(max_iter=1000).fit(X[:3000], y[:3000]).predict_proba(X[3000:]))
+    assert losses[0] > losses[1] + 0.2, losses
+    assert losses[1] > losses[2] + 0.01, losses
+    assert losses[2] < 1.05 * free, (losses, free)
+
+
+def test_the_clip_narrows_where_coefficients_crowd_the_records():
+    even, relation = np.full(10, 0.1), Neighbouring.REPLACE_ONE
+    clips = [class_flow(n, 60.0, even, mu=10.0, neighbouring=relation).clip for n in (2000, 4500, 50_000)]
+    assert clips[0] == 0.2 < clips[1] < 0.35 < 1.0 < clips[2]
+    # Noise asks for less than that at small budgets.
+    assert class_flow(4500, 60.0, even, mu=0.2, neighbouring=relation).clip == 0.2
+
+
+def test_shares_of_classes_move_without_jumps():
+    budget = [Budget(mu=mu, neighbouring=Neighbouring.ZERO_OUT) for mu in np.geomspace(0.01, 100, 200)]
+    plans = [StagedLogistic(Facts(rows=5000, columns=20, classes=2), each, Reading()).stages for each in budget]
+    shares = np.array([(p.descent_mu**2, p.second_moments_mu**2) for p in plans if p.second_moments is not None])
+    shares /= np.array([b.mu**2 for b, p in zip(budget, plans, strict=True) if p.second_moments is not None])[:, None]
+    assert np.abs(np.diff(shares, axis=0)).max() < 0.02
+    assert shares[-1, 0] > shares[0, 0]
+
+
+def replayed(relation, other):
+    """A fit in the regime of plenty, three classes, and its replay on a table that differs in one hostile record."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(120, 4))
+    y = (X[:, 0] > 0).astype(float) + (X[:, 1] > 0.5)
+    create = partial(
+        DPLogisticRegression, epsilon=200.0, delta=1e-3, classes=[0, 1, 2], on_invalid="zero", neighbouring=relation,
+        descent=Descent(steps=6),
+    )  # fmt: skip
+    tables = []
+    for features, label in (((1e6, -1e6, 1e6, 0.0), 2.0), other):
+        rows, labels = X.copy(), y.copy()
+        rows[0], labels[0] = features, label
+        tables.append(Table("by hand", rows, labels, 0))
+    recording = record(estimator_training(create, tables[0]))
+    assert recording.fitted is not None, recording.error
+    return compare(recording, replay(estimator_training(create, tables[1]), recording), row=0)
+
+
+PAIRS = [
+    ("zero-out", ((np.nan,) * 4, np.nan)),
+    ("replace-one", ((-1e6, 1e6, 1e300, 3.0), 0.0)),
+    ("replace-one", ((0.0,) * 4, 7.0)),
+]
+
+
+@pytest.mark.parametrize(("relation", "other"), PAIRS)
+def test_a_hostile_record_moves_the_releases_by_no_more_than_is_certified(relation, other):
+    found = replayed(relation, other)
+    assert not found.alarm, found
+    assert 0.05 < found.ratio <= 1.0
+
+
+def test_replay_sees_a_clip_that_is_left_out(monkeypatch):
+    def unclipped(X, norms, targets, parameters, mean, clip_norms):
+        return np.einsum("id,ibk->dbk", X, mean((X @ parameters[:, 0])[:, None]) - targets)
+
+    monkeypatch.setattr("gratis.recipes.logistic.clipped_gradient_sum", unclipped)
+    assert replayed(*PAIRS[1]).ratio > 1.5

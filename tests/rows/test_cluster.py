@@ -1,14 +1,37 @@
 """Rows on a Dask cluster: the same bits as on one machine, whatever becomes of the workers."""
 
+import os
+import subprocess
+import sys
+from collections import Counter
+
 import numpy as np
 import pytest
 
-from gratis import DPAdditiveRegressor, DPLinearRegression, DPLogisticRegression, DPRandomFeaturesRegressor
+from gratis import (
+    DPAdditiveRegressor,
+    DPLinearRegression,
+    DPLogisticRegression,
+    DPMLPClassifier,
+    DPRandomFeaturesClassifier,
+    DPRandomFeaturesRegressor,
+)
+from gratis.audits.hostile import HostileTables
+from gratis.audits.replay import record
+from gratis.audits.trainings import audit_tables, estimator_training, on_cluster
 from gratis.estimators.released_arrays import released_arrays
+from gratis.estimators.table_fit import plan_table_fit
+from gratis.ledger import Ledger
+from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
+from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
+from gratis.records.neighbouring import Neighbouring
 from gratis.records.progress import following
-from gratis.rows.cluster import ClusterRows, ClusterTable, block_sum, rows_per_block
+from gratis.records.settings import Descent
+from gratis.rows.cluster import ClusterRows, block_sum, rows_per_block
+from gratis.rows.cluster_client import checked_client
+from gratis.rows.cluster_table import ClusterTable
 from gratis.rows.encoding import Column, EncodedRows, Kind, TableSchema
 from gratis.rows.tables import open_table
 
@@ -39,12 +62,23 @@ def held(client, X):
     return client.submit(lambda: (X,), pure=False)
 
 
-@pytest.mark.parametrize("kind", [DPLinearRegression, DPAdditiveRegressor, DPLogisticRegression])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        DPLinearRegression,
+        DPAdditiveRegressor,
+        DPLogisticRegression,
+        DPRandomFeaturesRegressor,
+        DPRandomFeaturesClassifier,
+    ],
+)
 def test_the_same_bits_as_on_one_machine(client, kind, monkeypatch):
     monkeypatch.setattr("gratis.rows.cluster._BLOCK_NUMBERS", 4096 * 3)  # several blocks of one chunk
     X, y = table()
     options = dict(SEEDED)
-    if kind is DPLogisticRegression:
+    if kind in (DPRandomFeaturesRegressor, DPRandomFeaturesClassifier):
+        options |= {"n_features": 20, "descent": Descent(steps=2)}
+    if kind in (DPLogisticRegression, DPRandomFeaturesClassifier):
         y, options = np.where(y > y.mean(), "high", "low"), options | {"classes": ["low", "high"]}
     here = kind(**options).fit(X, y)
     there = kind(**options).fit(da.from_array(X, chunks=(1000, 2)), da.from_array(y, chunks=700))
@@ -109,11 +143,81 @@ def test_what_a_worker_raises_is_shown_nowhere(client, caplog):
     assert caught.value.__context__ is None
 
 
+def replayed(kind, relation, n=4100, pairs=4, **options):
+    """A training whose hostile record is in one of two blocks, and neighbours of it."""
+    labels = [0, 1] if hasattr(kind, "classes") else None
+    tables = HostileTables(n=n, d=2, classes=labels, invalid=True)
+    options |= {"epsilon": 4.0, "delta": 1e-5, "neighbouring": str(relation), "on_invalid": "impute"}
+    options |= {} if labels is None else {"classes": labels}
+
+    def training(rows):
+        return estimator_training(lambda: kind(**options), rows, on_cluster)
+
+    rng = np.random.default_rng(1)
+    record(training(tables.draw(rng)))
+    return audit_tables(training, tables, relation, pairs=pairs, rng=rng)
+
+
+@pytest.mark.parametrize("relation", list(Neighbouring))
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (DPLinearRegression, {"descent": Descent(steps=4)}),
+        (DPAdditiveRegressor, {}),
+        (DPRandomFeaturesClassifier, {"n_features": 10, "descent": Descent(steps=2)}),
+    ],
+)
+def test_replay_on_hostile_neighbours(client, kind, options, relation, monkeypatch):
+    monkeypatch.setattr("gratis.rows.cluster._BLOCK_NUMBERS", 4096 * 2)
+    found = replayed(kind, relation, **options)
+    assert not found.alarm, (found.verdict, found.differences)
+    assert found.hidden == 0
+    assert found.largest_ratio > 0.3
+
+
+def test_a_block_that_is_counted_twice_is_noticed(client, monkeypatch):
+    """The negative control: a worker's answer that comes again must not be added again."""
+    monkeypatch.setattr("gratis.rows.cluster._BLOCK_NUMBERS", 4096 * 2)
+
+    def twice(block, work):
+        return [(level, 2 * part) for level, part in block_sum(block, work)]
+
+    monkeypatch.setattr("gratis.rows.cluster.block_sum", twice)
+    found = replayed(DPLinearRegression, Neighbouring.ZERO_OUT, descent=Descent(steps=4))
+    assert found.largest_ratio > 1.5
+
+
+def test_the_replay_of_an_estimator_on_a_cluster(capsys):
+    from gratis.cli.program import run
+
+    assert run(["audit", "replay", "linear", "--pairs", "2", "--cluster"]) == 0
+    assert "linear: consistent with the proof; 2 hostile pairs" in capsys.readouterr().out
+
+
 def test_what_needs_more_than_sums_is_refused_before_the_ledger(client, tmp_path):
-    X, y = (da.from_array(part) for part in table(1000))
-    for model in (DPRandomFeaturesRegressor(**SEEDED), DPLinearRegression(**SEEDED, algorithm="one-pass")):
+    X, y = table(1000)
+    X, y = da.from_array(X), da.from_array(np.where(y > 0, 1.0, 0.0))
+    ledger = Ledger.create(tmp_path / "l", {"rows": Budget(epsilon=9.0, delta=1e-4)})
+    spending = {"ledger": tmp_path / "l", "dataset": "rows"}
+    for model in (
+        DPRandomFeaturesRegressor(**SEEDED, **spending, descent=Descent(engine="dual")),
+        DPMLPClassifier(**SEEDED, **spending, classes=[0, 1]),
+        DPLinearRegression(**SEEDED, **spending, algorithm="one-pass"),
+    ):
         with pytest.raises(GratisError, match=r"in memory|one machine"):
             model.fit(X, y)
+    assert ledger.status("rows").reservations == 0
+
+
+def test_few_rows_and_many_features_run_in_the_primal(client):
+    """One machine would take the dual, which needs all inner products; its law is the same, its bits are not."""
+    X, y = table(300)
+    options = SEEDED | {"n_features": 2000, "descent": Descent(steps=200)}
+    there = DPRandomFeaturesRegressor(**options).fit(da.from_array(X), da.from_array(y))
+    assert DPRandomFeaturesRegressor(**options).fit(X, y).engine_ == "dual"
+    assert there.engine_ == "primal"
+    primal = DPRandomFeaturesRegressor(**options | {"descent": Descent(steps=200, engine="primal")}).fit(X, y)
+    np.testing.assert_array_equal(there.coef_, primal.coef_)
 
 
 def test_invalid_rows_on_a_cluster(client):
@@ -159,9 +263,6 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("held_out", [0.0, 0.25])
 def test_blocks_of_a_folder_are_its_rows(folder, held_out):
-    from gratis.estimators.table_fit import plan_table_fit
-    from gratis.records.budget import Budget
-
     job = plan_table_fit(
         folder, "y", Budget(epsilon=1.0, delta=1e-6), model="linear", levels={"kind": ("a", "b")}, held_out=held_out
     )
@@ -173,14 +274,15 @@ def test_blocks_of_a_folder_are_its_rows(folder, held_out):
     np.testing.assert_array_equal(np.concatenate([part for _, part in found]), y)
 
 
-def test_a_folder_on_a_cluster(client, folder, monkeypatch):
-    from gratis.estimators.table_fit import plan_table_fit
-    from gratis.records.budget import Budget
-
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_folder_on_a_cluster(client, folder, kept, monkeypatch):
     monkeypatch.setattr("gratis.rows.cluster._BLOCK_NUMBERS", 4096 * 4)
+    if not kept:  # read at every release, in longer blocks
+        monkeypatch.setattr("gratis.rows.cluster_client._KEPT_SHARE", 0.0)
+        monkeypatch.setattr("gratis.rows.cluster_table._BLOCKS_PER_WORKER", 1)
     job = plan_table_fit(
         folder, "y", Budget(epsilon=1.0, delta=1e-6), model="linear", levels={"kind": ("a", "b")},
-        options={"noise_seed": 1, "insecure_reproducible": True},
+        options={"noise_seed": 1, "insecure_reproducible": True, "descent": Descent(steps=3)},
     )  # fmt: skip
     job.check(client)
     there, here = (job.run(cluster=cluster).estimator for cluster in (client, None))
@@ -188,10 +290,124 @@ def test_a_folder_on_a_cluster(client, folder, monkeypatch):
         np.testing.assert_array_equal(released_arrays(there)[name], value, err_msg=name)
 
 
+@pytest.mark.parametrize(("target", "model"), [("y", "linear"), ("kind", "logistic")])
+def test_levels_and_scores_on_a_cluster(client, folder, target, model, monkeypatch):
+    """Found and computed on workers, and the same bits as in the memory of one machine, and as streamed there."""
+    from gratis.estimators import table_job
+
+    monkeypatch.setattr("gratis.rows.cluster._BLOCK_NUMBERS", 4096 * 4)
+    monkeypatch.setattr(table_job.NoiseSource, "secure", lambda: NoiseSource.insecure(7))
+    searched = {"private_levels": ["kind"]} if target == "y" else {"classes": ["a", "b"]}
+    options = {"noise_seed": 1, "insecure_reproducible": True, "descent": Descent(steps=3)}
+
+    def done(cluster, memory):
+        job = plan_table_fit(
+            folder, target, Budget(epsilon=1.0, delta=1e-6), model=model, held_out=0.25, options=options,
+            memory_bytes=memory, **searched,
+        )  # fmt: skip
+        job.check(cluster)
+        found = job.run(cluster=cluster)
+        return found.score.estimates, found.job.found, released_arrays(found.estimator)
+
+    here, there, streamed = done(None, 4e9), done(client, 4e9), done(None, 1)
+    if target == "y":
+        assert set(here[1].levels["kind"]) == {"a", "b"}
+        assert here[1].counts == there[1].counts == streamed[1].counts
+    assert here[0] == there[0] == streamed[0]
+    for name, value in here[2].items():
+        np.testing.assert_array_equal(there[2][name], value, err_msg=name)
+        np.testing.assert_array_equal(streamed[2][name], value, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param([Counter(a=5000)], id="more than rows"),
+        pytest.param([Counter(a=-1)], id="negative"),
+        pytest.param([Counter({1: 1})], id="no text"),
+        pytest.param([Counter(a=1), Counter()], id="another number of columns"),
+        pytest.param("garbage", id="no list"),
+    ],
+)
+def test_counts_that_no_rows_have_are_refused(client, folder, answer, monkeypatch):
+    table = open_table(folder)
+    schema = TableSchema((Column(name="kind", kind=Kind.CATEGORICAL, levels=("a", "b")),))
+    rows = EncodedRows(table, schema, Column(name="y", kind=Kind.NUMERIC), 4096, chosen=np.arange(20_000) < 4096)
+    with pytest.raises(GratisError, match="no finite sum"):
+        ClusterTable(client, rows).counts(lambda block: answer, 1)
+    with pytest.raises(GratisError, match="could not be added up"):
+        ClusterTable(client, rows).counts(lambda block: 1 / 0, 1)
+
+
+def test_text_that_the_workers_cannot_keep_is_refused_before_the_ledger(client, tmp_path, monkeypatch):
+    """Every block would be read from the beginning of the file, at every release."""
+    path = tmp_path / "t.csv"
+    path.write_text("a,y\n" + "\n".join(f"{a},{a % 7}" for a in range(5000)))
+    ledger = Ledger.create(tmp_path / "l", {"rows": Budget(epsilon=9.0, delta=1e-4)})
+    job = plan_table_fit(path, "y", Budget(epsilon=1.0, delta=1e-6), model="linear", task="regression")
+    monkeypatch.setattr("gratis.rows.cluster_client._KEPT_SHARE", 0.0)
+    with pytest.raises(GratisError, match="convert it to Parquet first"):
+        job.run(cluster=client, ledger=tmp_path / "l", dataset="rows")
+    assert ledger.status("rows").reservations == 0
+
+
+def test_workers_of_another_version_are_refused_before_anything_is_spent(client, monkeypatch):
+    X, y = (da.from_array(part) for part in table(100))
+    monkeypatch.setattr("gratis.rows.cluster_client._ours", lambda: ("0.0.1", "3.11"))
+    with pytest.raises(GratisError, match=r"2 of 2 workers lack gratis 0\.0\.1 on Python 3\.11.*nothing was spent"):
+        DPLinearRegression(**SEEDED).fit(X, y)
+
+
+def test_a_worker_without_gratis_is_one_sentence(tmp_path, capsys):
+    """A real process, in which neither the package nor its metadata can be found."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.metadata as m, sys\n"
+        "whole = m.version\n"
+        "def missing(name):\n"
+        "    if name == 'gratis': raise m.PackageNotFoundError(name)\n"
+        "    return whole(name)\n"
+        "class Hidden:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name.partition('.')[0] == 'gratis': raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Hidden())\n"
+        "m.version = missing\n"
+    )
+    with (
+        distributed.LocalCluster(n_workers=0, dashboard_address=None, protocol="tcp://") as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address, "--no-nanny",
+             "--no-dashboard", "--nthreads", "1", "--local-directory", str(tmp_path)],
+            env=os.environ | {"PYTHONPATH": str(tmp_path)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            client.wait_for_workers(1)
+            with pytest.raises(GratisError, match="1 of 1 workers lack gratis"):
+                checked_client(client)
+        finally:
+            worker.terminate()
+            worker.wait()
+
+
+def test_files_of_a_folder_with_other_columns_are_one_sentence(folder, capsys):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from gratis.cli.program import run
+
+    pq.write_table(pa.table({"x1": [1.0], "kind": ["a"], "y": [1.0]}), folder / "3.parquet")
+    budget = ["--epsilon", "1", "--delta", "1e-6", "--levels", "kind=a,b", "--output", str(folder.parent / "out")]
+    assert run(["fit", str(folder), "--target", "y", *budget, "--cluster", "local:2"]) == 2
+    said = capsys.readouterr().err
+    assert "'3.parquet' has other columns or types than '0.parquet'" in said
+    assert not (folder.parent / "out").exists()
+
+
 def test_a_wrong_address_is_one_sentence(folder, capsys, monkeypatch):
     from gratis.cli.program import run
 
-    monkeypatch.setattr("gratis.rows.cluster._PATIENCE", 1)
+    monkeypatch.setattr("gratis.rows.cluster_client._PATIENCE", 1)
     budget = ["--epsilon", "1", "--delta", "1e-6", "--levels", "kind=a,b", "--output", str(folder.parent / "out")]
     for address in ("tcp://127.0.0.1:9", "nonsense://x", "local:0"):
         assert run(["fit", str(folder), "--target", "y", *budget, "--cluster", address]) == 2

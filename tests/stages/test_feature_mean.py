@@ -4,6 +4,7 @@ import numpy as np
 
 from gratis.accounting import account
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.models.random_features import RandomFeatures, StoredFeatures
 from gratis.records.neighbouring import Neighbouring
 from gratis.stages.feature_mean import CentredFeatures, release_feature_mean
@@ -17,7 +18,7 @@ class Silent:
 def mean_of(X: np.ndarray, bound: float) -> np.ndarray:
     return release_feature_mean(
         StoredFeatures(X.shape[1]),
-        X,
+        Rows.held(X, np.zeros(len(X))),
         bound,
         mu=1.0,
         neighbouring=Neighbouring.REPLACE_ONE,
@@ -38,7 +39,7 @@ def test_event_pays_and_noise_is_added() -> None:
     features = RandomFeatures(n_inputs=3, n_features=2000, seed=2)
     X = np.random.default_rng(1).standard_normal((50, 3))
     mean, event = release_feature_mean(
-        features, X, 60.0, mu=0.5, neighbouring=Neighbouring.ZERO_OUT, noise=NoiseSource.insecure(3)
+        features, Rows.held(X, X[:, 0]), 60.0, mu=0.5, neighbouring=Neighbouring.ZERO_OUT, noise=NoiseSource.insecure(3)
     )
     assert 0.4999 < account(event).mu <= 0.5
     error = mean - features.transform(X).astype(float).mean(axis=0)

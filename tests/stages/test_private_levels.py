@@ -24,7 +24,7 @@ from gratis.records.events import (
 )
 from gratis.records.guarantees import GDPWithFailureGuarantee
 from gratis.records.neighbouring import Neighbouring
-from gratis.stages.private_levels import levels_event, release_levels
+from gratis.stages.private_levels import count_levels, levels_event, release_levels
 
 RELATIONS = list(Neighbouring)
 NULL = (None, None)
@@ -46,7 +46,7 @@ def counted(records: list[tuple[str | None, ...]]) -> tuple[dict[tuple[int, str]
     """The values before noise, by column and text, and the noise's deviation; in one release."""
     watched = Watched()
     event = levels_event(2, mu=0.5, failure=1e-6, neighbouring=Neighbouring.REPLACE_ONE)
-    release_levels([list(zip(*records, strict=True))], event, most=5, noise=watched)
+    release_levels(count_levels([list(zip(*records, strict=True))]), event, most=5, noise=watched)
     names = [(place, text) for place in range(2) for text in sorted({r[place] for r in records if r[place]})]
     ((values, std),) = watched.seen
     return dict(zip(names, values, strict=True)), std
@@ -110,7 +110,9 @@ def test_a_level_of_one_record_is_told_as_often_as_stated() -> None:
     runs = 20_000
     noise = NoiseSource.insecure(3)
     values = [f"person {i}" for i in range(runs)]  # each has a level of its own: as many independent runs
-    told, control = (len(release_levels([[values]], chosen, most=runs, noise=noise)[0]) for chosen in (event, loose))
+    told, control = (
+        len(release_levels(count_levels([[values]]), chosen, most=runs, noise=noise)[0]) for chosen in (event, loose)
+    )
     assert binomtest(told, runs, 0.05, alternative="greater").pvalue > 1e-6
     assert binomtest(told, runs, 0.05, alternative="less").pvalue > 1e-6
     assert binomtest(control, runs, 0.05, alternative="greater").pvalue < 1e-6
@@ -120,13 +122,13 @@ def test_common_levels_are_found_and_rare_ones_are_not() -> None:
     event = levels_event(2, mu=0.5, failure=1e-7, neighbouring=Neighbouring.REPLACE_ONE)
     cities = ["Rome"] * 900 + ["Oslo"] * 300 + ["Ur"] * 3 + [None] * 50
     letters = ["x"] * 600 + ["y"] * 653
-    first, second = release_levels([[cities, letters]], event, most=5, noise=NoiseSource.insecure(0))
+    first, second = release_levels(count_levels([[cities, letters]]), event, most=5, noise=NoiseSource.insecure(0))
     assert [level for level, _ in first] == ["Rome", "Oslo"]
     assert [level for level, _ in second] == ["y", "x"]
     assert dict(first)["Rome"] == pytest.approx(900, abs=6 * event.noise_std)
-    only = release_levels([[cities, letters]], event, most=1, noise=NoiseSource.insecure(0))
+    only = release_levels(count_levels([[cities, letters]]), event, most=1, noise=NoiseSource.insecure(0))
     assert [len(found) for found in only] == [1, 1]
-    assert release_levels([[[None], [None]]], event, most=5, noise=NoiseSource.insecure(0)) == ((), ())
+    assert release_levels(count_levels([[[None], [None]]]), event, most=5, noise=NoiseSource.insecure(0)) == ((), ())
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

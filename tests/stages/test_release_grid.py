@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import ks_2samp
 
 from gratis.mechanisms.noise import GRID_BITS, NoiseSource, snap
+from gratis.mechanisms.rows import Rows
 from gratis.models.random_features import RandomFeatures, SquaredErrorModel, StoredFeatures
 from gratis.planning.one_pass.schedules import Polynomial
 from gratis.planning.one_pass_event import one_pass_event
@@ -88,7 +89,8 @@ def test_one_record_beyond_single_precision_moves_no_more_than_its_share(huge: f
     quiet = NoiseSource.insecure(0)
     unit = CentredFeatures(StoredFeatures(5), np.zeros(5), row_norm=1.0)
     means = [
-        release_feature_mean(unit, rows, 1.0, mu=1e9, neighbouring=RELATION, noise=quiet)[0] for rows in (X, other)
+        release_feature_mean(unit, Rows.held(rows, X[:, 0]), 1.0, mu=1e9, neighbouring=RELATION, noise=quiet)[0]
+        for rows in (X, other)
     ]
     assert np.linalg.norm(means[0] - means[1]) <= 2 / 400 * 1.01
     runs = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 
 from gratis.accounting.composition import account
 from gratis.accounting.gdp import gdp_epsilon_upper_bound, gdp_mu_lower_bound
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 
+@lru_cache(maxsize=256)
 def calibrate_mu(budget: Budget) -> float:
     """Largest Gaussian-DP parameter inside the budget; rounded down.
 

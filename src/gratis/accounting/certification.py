@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
+from functools import cache
 from importlib import metadata
 
 from gratis.accounting.composition import account, delta_upper_bound, epsilon_upper_bound
@@ -196,10 +197,13 @@ def _shown(value: object) -> str:
 
 
 def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for package in ("gratis", "numpy", "scipy", "randomgen"):
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = "unknown"
-    return versions
+    packages = ("gratis", "numpy", "scipy", "randomgen")
+    return {"python": platform.python_version(), **{package: _version(package) for package in packages}}
+
+
+@cache  # reading the records of a package takes as long as a small fit
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "unknown"

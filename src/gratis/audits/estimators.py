@@ -143,6 +143,7 @@ def audit(
     pairs: int = 100,
     seed: int = 0,
     persons: bool = False,
+    cluster: bool = False,
 ) -> ReplayAudit:
     """Replay a training on hostile neighbours, before the noise: `alarm` if any pair differs by more than is certified.
 
@@ -158,6 +159,8 @@ def audit(
         Of the synthetic rows; noise comes from the operating system.
     persons : bool
         Neighbours differ in a person with all rows (`groups` of a fit), as a fitted estimator's certificate says.
+    cluster : bool
+        Rows lie on the workers of the Dask cluster whose client was made last.
 
     >>> import gratis
     >>> bool(audit(gratis.DPLinearRegression(epsilon=1.0, delta=1e-5, preprocessing="none"), pairs=4).alarm)
@@ -178,7 +181,9 @@ def audit(
     if columns is None:
         columns = int(getattr(target, "n_features_in_", 3))
     task = "classification" if "classes" in target.get_params(deep=False) else "regression"
-    return replay_audit(target, rows or 40, columns, task, classes or 2, pairs=pairs, seed=seed, persons=persons)
+    return replay_audit(
+        target, rows or 40, columns, task, classes or 2, pairs=pairs, seed=seed, persons=persons, cluster=cluster
+    )
 
 
 def estimator_audit(name: str, *, n: int, d: int, options: Mapping[str, object]) -> EstimatorAudit:

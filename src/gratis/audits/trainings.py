@@ -26,6 +26,7 @@ __all__ = [
     "estimator_training",
     "held_out_training",
     "in_primal",
+    "on_cluster",
     "replay_audit",
     "subsampled_training",
 ]
@@ -94,6 +95,13 @@ def subsampled_training(sampling: Any, n_classes: int, table: Table, source: Sou
     return train
 
 
+def on_cluster(model: Any, table: Table) -> Any:
+    """Fit rows that lie on the workers of the current Dask cluster."""
+    import dask.array as da
+
+    return model.fit(da.from_array(table.X), da.from_array(table.y))
+
+
 def in_primal(parameters: dict[str, Any]) -> dict[str, Any]:
     """Parameters for a descent on features in the primal, whose law is the dual's and whose values are visible."""
     return parameters | {"descent": replace(parameters.get("descent") or Descent(), engine="primal")}
@@ -148,6 +156,7 @@ def replay_audit(
     pairs: int = 100,
     seed: int = 0,
     persons: bool = False,
+    cluster: bool = False,
 ) -> ReplayAudit:
     """Audit an estimator's options on synthetic rows of its shape, or of a smaller one where n and d are large.
 
@@ -160,6 +169,7 @@ def replay_audit(
     pairs : hostile pairs; those whose values are not visible (dual engine) are replayed in the primal as well.
     seed : of the synthetic rows; noise is the estimator's own.
     persons : neighbours differ in a person with all rows, and n are persons; so where a certificate's unit is one.
+    cluster : rows are given to the workers of the current Dask cluster, and only sums come back.
     """
     parameters = estimator.get_params(deep=False)
     images = parameters.get("features") == "scattering"
@@ -187,7 +197,7 @@ def replay_audit(
         rows = max(rows, least(columns, estimator._budget()))
 
     def training(table: Table, chosen: dict[str, Any] = settings) -> Train:
-        return estimator_training(lambda: type(estimator)(**chosen), table)
+        return estimator_training(lambda: type(estimator)(**chosen), table, on_cluster if cluster else None)
 
     records = HostileTables(n=rows, d=columns, classes=labels, invalid=settings["on_invalid"] != "raise")
     tables = HostilePersons(records) if persons else records

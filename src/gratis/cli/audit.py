@@ -228,6 +228,7 @@ def replay(
     classes: int = typer.Option(2, help="Classes of a classifier."),
     seed: int = typer.Option(0, help="Of the synthetic rows; noise comes from the operating system."),
     persons: bool = typer.Option(False, "--persons", help="Neighbours differ in a person with all rows."),
+    cluster: bool = typer.Option(False, "--cluster", help="Rows lie on the workers of a Dask cluster (in threads)."),
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Replay one fit's releases on hostile neighbours: exact, and sees everything that happens before the noise.
@@ -239,7 +240,9 @@ def replay(
     from gratis.audits.estimators import ESTIMATORS, audit, make_estimator, verified_model
     from gratis.cli.replay import emit_replay
     from gratis.records.errors import GratisError
+    from gratis.rows.cluster_client import connected
 
+    threads = connected("threads:2" if cluster else None)
     options = {
         "epsilon": epsilon, "delta": delta, "algorithm": algorithm, "preprocessing": preprocessing,
         "on_invalid": on_invalid, "neighbouring": neighbouring, "n_features": n_features, "width": width,
@@ -247,8 +250,10 @@ def replay(
     if target in ESTIMATORS:
         chosen = options | {"epsilon": 2.0 if epsilon is None else epsilon, "delta": 1e-5 if delta is None else delta}
         made = make_estimator(target, chosen)
-        with showing("replaying hostile pairs", quiet=as_json):
-            found = audit(made, rows=n, columns=d, classes=classes, pairs=pairs, seed=seed, persons=persons)
+        with threads, showing("replaying hostile pairs", quiet=as_json):
+            found = audit(
+                made, rows=n, columns=d, classes=classes, pairs=pairs, seed=seed, persons=persons, cluster=cluster
+            )
         emit_replay(target, found, as_json=as_json, alarm=ALARM)
         return
     if not Path(target).is_file():
@@ -257,8 +262,8 @@ def replay(
     if given:
         raise GratisError(f"a model file states its own options: leave out --{given[0].replace('_', '-')}")
     model = verified_model(target)
-    with showing("replaying hostile pairs", quiet=as_json):
-        found = audit(model, rows=n, pairs=pairs, seed=seed)
+    with threads, showing("replaying hostile pairs", quiet=as_json):
+        found = audit(model, rows=n, pairs=pairs, seed=seed, cluster=cluster)
     name = f"{Path(target).name} ({type(model).__name__}): certificate valid; the same options on synthetic rows"
     emit_replay(name, found, as_json=as_json, alarm=ALARM)
 

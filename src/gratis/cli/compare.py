@@ -33,7 +33,6 @@ def compare(
     """Predict what privacy costs every model at every budget; nothing is trained on the data or spent."""
     from gratis.estimators.fit_plan import plan
     from gratis.estimators.model_choice import MODELS, choose_model
-    from gratis.estimators.table_fit import table_sizes
     from gratis.records.budget import Budget
     from gratis.records.facts import Facts
     from gratis.records.neighbouring import Neighbouring
@@ -46,6 +45,8 @@ def compare(
     if file is not None:
         if target is None:
             raise GratisError("with a file, name its --target column")
+        from gratis.estimators.table_fit import table_sizes  # reading tables takes longer to load than a plan takes
+
         ignored = [part.strip() for part in ignore.split(",") if part.strip()]
         n, d, classes = table_sizes(
             file, target, schema=schema, ignore=ignored, hash_buckets=hash_buckets, encoding=encoding,

@@ -78,7 +78,7 @@ def fit(
     from gratis.estimators.table_fit import plan_table_fit
     from gratis.records.budget import Budget
     from gratis.records.neighbouring import Neighbouring
-    from gratis.rows.cluster import connected
+    from gratis.rows.cluster_client import connected
     from gratis.rows.readings import readings_text
 
     console = messages(quiet=as_json)

@@ -1,6 +1,9 @@
-"""`gratis lab`: how many parameters interpolate, interpolate robustly, and give the training data away."""
+"""`gratis lab`: how many parameters interpolate, interpolate robustly, give the data away; training under KL."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -10,7 +13,9 @@ from gratis.records.errors import GratisError
 
 __all__ = ["app"]
 
-app = typer.Typer(help="The trust laboratory: interpolation, robustness, reconstruction.", no_args_is_help=True)
+app = typer.Typer(
+    help="The laboratory: interpolation, robustness, reconstruction, training under KL.", no_args_is_help=True
+)
 app.command()(reconstruct)
 
 _SEED = typer.Option(0, help="Seed of data and features; everything here is synthetic or public.")
@@ -93,6 +98,74 @@ def robustness(
         [[r["model"], r["activation"], str(r["p"]), f"{r['sensitivity']:.3g}", f"{r['law']:.3g}"] for r in rows],
     )
     emit({"rows": rows, "n": n, "d": d}, as_json=as_json, text=f"{words}\n\n{shown}")
+
+
+@app.command("noisy-gd")
+def noisy_gd(
+    kl_budget: float = typer.Option(..., help="Largest KL divergence between runs on neighbours (not epsilon of DP)."),
+    rows: Path | None = typer.Option(None, help="Your rows (.npy, one row a record); synthetic points if left out."),
+    labels: Path | None = typer.Option(None, help="Their classes 0, 1, … (.npy); needs --rows."),
+    classes: int = typer.Option(2, help="Outputs: 1 is one logistic output, 2 and more softmax."),
+    width: int = typer.Option(64, help="Width of the hidden layers."),
+    depth: int = typer.Option(2, help="Weight matrices."),
+    initialization: str = typer.Option("lecun", help="lecun, xavier, he or ntk."),
+    steps: int | None = typer.Option(None, help="Steps; T x B / 2 if left out. The bound depends on T alone."),
+    neighbouring: str = typer.Option("replace-one", help="replace-one or zero-out."),
+    n: int = typer.Option(5000, "--n", help="Synthetic points, when no rows are given."),
+    d: int = _D,
+    output: Path | None = typer.Option(None, help="Write the weights into this .npz file."),
+    seed: int = typer.Option(0, help="Seed of the synthetic points; noise and initial weights are always fresh."),
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """Train with the T and sigma of `gratis plan network`: noisy descent under a KL bound, not (epsilon, delta)."""
+    import numpy as np
+
+    from gratis.mechanisms.noise import NoiseSource
+    from gratis.records.checks import check_count
+    from gratis.records.neighbouring import Neighbouring
+    from gratis_papers.kl_training import plan_under_kl, train_under_kl
+
+    if (rows is None) != (labels is None):
+        raise GratisError("--rows and --labels belong together")
+    if rows is not None and labels is not None:
+        X, y, source = _array(rows), _array(labels), f"rows of {rows.name}"
+    else:
+        n, d = check_count("n", n, minimum=2), check_count("d", d)
+        rng = np.random.default_rng(check_count("seed", seed, minimum=0))
+        X = rng.standard_normal((n, d))
+        y, source = (X[:, 0] > 0).astype(np.int64), f"{n} synthetic points with the class sign(x_1)"
+    if X.ndim != 2:
+        raise GratisError("--rows must hold one row a record")
+    plan = plan_under_kl(
+        len(X), X.shape[1], classes, width=width, depth=depth, kl_budget=kl_budget, scheme=initialization, steps=steps,
+        neighbouring=Neighbouring.parse(neighbouring),
+    )  # fmt: skip
+    with showing(f"{plan.steps} steps of noisy descent", quiet=as_json):
+        trained = train_under_kl(X, y, plan, noise=NoiseSource.secure())
+    if output is not None:
+        stored: dict[str, Any] = dict(trained.weights())
+        np.savez(output, **stored)
+    hit = float(np.mean(trained.predict(X) == y))
+    ran = (
+        f"{source}; {plan.scheme}, width {width}, depth {depth}: T = {plan.time:.4g} in {plan.steps} steps, "
+        f"sigma = {plan.noise_std:.4g}"
+    )
+    own = f"accuracy on the rows themselves {hit:.3f} (computed without noise: not to be published)"
+    data = {
+        "plan": {"scheme": plan.scheme, "widths": list(plan.widths), "time": plan.time, "steps": plan.steps,
+                 "noise_std": plan.noise_std, "kl": plan.kl, "neighbouring": str(plan.neighbouring)},
+        "caption": plan.caption, "training_accuracy": hit, "certified": False,
+    }  # fmt: skip
+    emit(data, as_json=as_json, text=f"{ran}\n{plan.caption}\n{own}")
+
+
+def _array(path: Path) -> Any:
+    import numpy as np
+
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError):
+        raise GratisError(f"{path} is not an array file (.npy)") from None
 
 
 def _numbers(name: str, text: str) -> list[float]:

@@ -61,6 +61,7 @@ def show(
         status = ledger.status(name)
         lines = [_sentence(status)]
         lines += [f"  {count} for {purpose}" for purpose, count in status.by_purpose.items()]
+        lines += ["  all of it on persons with all rows"] if status.persons else []
         lines += [
             f"  spent, never committed: entry {r.sequence}, {r.purpose}, {r.time}" for r in status.never_committed
         ]

@@ -31,7 +31,9 @@ def list_figures(as_json: bool = JSON_OPTION) -> None:
 @app.command()
 def run(
     figure: str = typer.Argument(..., help="An id of `gratis papers list`, or all."),
-    scale: str = typer.Option("smoke", help="smoke (seconds) or full (the paper's settings, or what it says)."),
+    scale: str = typer.Option(
+        "smoke", help="smoke (seconds), full (the paper's settings, or what it says), hour (s4-fig2, s4-app)."
+    ),
     seed: int = typer.Option(0, help="Public seed of the simulation."),
     output: Path = typer.Option(_FOLDER, help="Folder for the table (JSON) and the picture (PNG)."),
     backend: str = typer.Option("loky", help="Where sweeps run: loky (this machine), dask or ray."),
@@ -118,28 +120,50 @@ def _cache() -> Path:
 
 
 @app.command()
+def claims(
+    folders: list[Path] = typer.Argument(None, help="Folders of `gratis papers run`, for instance one a seed."),
+    output: Path | None = typer.Option(None, help="Also write the table as JSON: figure, claim, seeds, cause."),
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """List every claim: for how many seeds it held, and why not: the paper, the scale, or us."""
+    from gratis_papers.claim_table import claim_rows, read_figures, seeds_that_hold
+
+    rows = claim_rows(figure for folder in folders or [_FOLDER] for figure in read_figures(folder))
+    if not rows:
+        raise GratisError("no figures there; make some with `gratis papers run all`")
+    found = [
+        {
+            "figure": row.figure,
+            "claim": row.claim,
+            "holds": {str(seed): held for seed, held in sorted(row.holds.items())},
+            "cause": None if all(row.holds.values()) else row.finding.cause,
+        }
+        for row in rows
+    ]
+    if output is not None:
+        output.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    lines = []
+    for row in rows:
+        why = "" if all(row.holds.values()) else f"{row.finding.cause}: {row.finding.because}"
+        lines.append([row.figure, seeds_that_hold(row), row.claim, why])
+    emit({"claims": found}, as_json=as_json, text=table(["figure", "seeds", "claim", "why not"], lines))
+
+
+@app.command()
 def gallery(
     folder: Path = typer.Option(_FOLDER, help="Folder with the tables and pictures of `gratis papers run`."),
     output: Path = typer.Option(Path("gallery.html"), help="The page to write."),
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Build one self-contained page of all figures in a folder: the paper beside what was measured."""
+    from gratis_papers.claim_table import read_figures
     from gratis_papers.gallery import GalleryFigure, render_gallery
     from gratis_papers.registry import FIGURES
     from gratis_papers.statements import PAPERS, STATEMENTS
 
     found = []
-    for path in sorted(folder.glob("*.json")):
-        picture = path.with_suffix(".png")
-        if not picture.is_file():
-            continue
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            name = str(content["figure"])
-        except (ValueError, KeyError, TypeError):
-            raise GratisError(
-                f"{path} is not a table of `gratis papers run`; remove it or run its figure again"
-            ) from None
+    for content in read_figures(folder):
+        name = str(content["figure"])
         known = FIGURES.get(name)
         found.append(
             GalleryFigure(
@@ -148,7 +172,7 @@ def gallery(
                 paper=PAPERS.get(name.split("-")[0], ""),
                 statement=STATEMENTS.get(name, ""),
                 table=content,
-                picture=picture.read_bytes(),
+                picture=(folder / f"{name}.png").read_bytes(),
             )
         )
     if not found:

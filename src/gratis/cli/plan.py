@@ -35,6 +35,9 @@ def one_pass(
     spectrum: str | None = typer.Option(
         None, help="isotropic, power:BETA, or a file with one eigenvalue a line; unknown if left out."
     ),
+    alignment: float | None = typer.Option(
+        None, help="How theta* lies in the spectrum: its squares go like eigenvalue^ALIGNMENT; unknown if left out."
+    ),
     algorithm: str = typer.Option("auto", help="auto, one-pass or full-batch."),
     schedule: str = typer.Option("best", help="best, poly:ALPHA, harmonic, free or free-clip."),
     target_r2: float | None = typer.Option(None, help="Also say how many rows, or which epsilon, reach this R²."),
@@ -56,6 +59,7 @@ def one_pass(
         signal_variance=signal_variance,
         label_noise_variance=label_noise_variance,
         spectrum=None if spectrum is None else _spectrum(spectrum),
+        alignment=alignment,
     )
     plan = plan_linear(facts, algorithm=algorithm, schedule=schedule)
     limits = one_pass_limits(facts, plan)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from gratis.cli.output import JSON_OPTION, emit
+from gratis.cli.output import JSON_OPTION, emit, table
 from gratis.records.errors import GratisError
 
 if TYPE_CHECKING:
@@ -64,6 +64,10 @@ def spectrum(
         words += f", {rate:.3g} by the decay (k = {k})"
     if picture is not None:
         _draw(found, picture)
+    # Powers of ten, the k of the bound, and the last: enough to see where gradients end.
+    shown = sorted({*(10**e for e in range(8) if 10**e < found.dimension), found.bound.k, found.dimension})
+    left = dict(zip(shown, coefficients.at(np.array(shown)).tolist(), strict=True))
+    seen = f"The noise sees {found.bound.k} of {found.dimension} dimensions"
     emit(
         {
             "dimension": found.dimension,
@@ -71,6 +75,7 @@ def spectrum(
             "is_low_dimensional": found.is_low_dimensional,
             "excess_risk_bound": found.bound.excess_risk,
             "excess_risk_bound_with_all": found.full_dimension_bound,
+            "lipschitz_coefficients": {"0": coefficients.per_record, **{str(k): value for k, value in left.items()}},
             "decay_exponent": found.decay_exponent,
             "largest_norm": norm,
             "neighbouring": budget.neighbouring,
@@ -78,7 +83,16 @@ def spectrum(
             "words": found.words,
         },
         as_json=as_json,
-        text=f"{found.words[0].upper()}{found.words[1:]}.\n{words}.",
+        text="\n".join(
+            [
+                f"{seen}: {found.words}.",
+                table(
+                    ["k", "gradient outside k dimensions, G_k", "of G_0"],
+                    [[str(k), f"{value:.3g}", f"{value / coefficients.per_record:.1%}"] for k, value in left.items()],
+                ),
+                f"{words}.",
+            ]
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from gratis.cli.interruption import Interrupted, interruptible
 from gratis.cli.predict import predict
 from gratis.cli.report import report
 from gratis.cli.schema import schema
+from gratis.cli.spectrum import spectrum
 from gratis.cli.studio import studio
 from gratis.records.errors import GratisError
 
@@ -35,7 +36,7 @@ app.add_typer(audit.app, name="audit")
 app.add_typer(lab.app, name="lab")
 app.add_typer(papers.app, name="papers")
 app.command()(quickstart.quickstart)
-for command in (fit, predict, report, compare, schema, studio):
+for command in (fit, predict, report, compare, schema, spectrum, studio):
     app.command()(command)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gratis.accounting import calibrate_mu
 from gratis.estimators.persons import rows_of_persons
-from gratis.estimators.release import Release
+from gratis.estimators.release import Release, without_ledger
 from gratis.mechanisms.rows import Rows
 from gratis.records.budget import Budget
 from gratis.records.certificates import Certificate
@@ -18,7 +18,7 @@ from gratis.records.events import GaussianRelease
 from gratis.records.predictions import Estimate
 from gratis.stages.held_out_scores import ClassSums, ErrorSums, held_out_event
 
-__all__ = ["DISJOINT", "HeldOutScore", "evaluate_privately", "evaluation_event"]
+__all__ = ["DISJOINT", "HeldOutScore", "evaluate_privately", "evaluate_rows", "evaluation_event"]
 
 Array = NDArray[np.float64]
 
@@ -64,17 +64,22 @@ def evaluate_privately(
     record without a usable target, or at which the model cannot answer, contributes nothing. With `groups`, ids of
     persons, a record is a person and enters with the mean over the own rows; the model must not know anyone of them.
     """
-    classes = len(estimator.classes_) if hasattr(estimator, "classes_") else None
     held = Rows.held(X, y)
     if groups is not None:
         held = rows_of_persons(held, groups, refuse_missing=False)
-    records = held.n_rows
+    return evaluate_rows(estimator, held, release)
+
+
+def evaluate_rows(estimator: Any, held: Rows, release: Release) -> tuple[Estimate, ...]:
+    """`evaluate_privately` on rows (X, y), wherever they are, with the same guarantee: the score is one sum."""
+    classes, records = len(estimator.classes_) if hasattr(estimator, "classes_") else None, held.n_rows
     event, sums = evaluation_event(records, release.budget, classes=classes), _sums(classes)
     if event != release.event:
         raise ValueError("the release must have been made for this evaluation")
     entries: Any = _class_entries if isinstance(sums, ClassSums) else _error_entries
+    model = without_ledger(estimator)  # it may be sent to a cluster
     with np.errstate(all="ignore"):
-        total = held.total(lambda rows, target: entries(estimator, sums, rows, target))
+        total = held.total(lambda rows, target: entries(model, sums, rows, target))
     noisy = release.noise.release(total, event.noise_std)
     if isinstance(sums, ClassSums):
         return tuple(sums.estimates(noisy, event.noise_std, records))

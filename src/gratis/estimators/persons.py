@@ -34,7 +34,7 @@ def rows_of_persons(rows: Any, groups: Any, *, refuse_missing: bool) -> PersonRo
 
 def refuse_unless_sums(recipe: Recipe) -> None:
     """Refuse a recipe that does more with rows than add them up: a person's rows would not stay together in it."""
-    if recipe.needs_arrays or getattr(recipe, "needs_order", False):
+    if recipe.needs_arrays or any(getattr(recipe, name, False) for name in ("needs_order", "clips_rows")):
         raise GratisError(
             "groups are for models that add up bounded contributions (linear and logistic by full-batch descent, "
             "additive): this one takes rows one by one, so that a person with many would count as many"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +15,9 @@ from gratis.records.budget import Budget
 from gratis.records.certificates import Certificate
 from gratis.records.errors import GratisError
 from gratis.records.events import ThresholdedCounts
+from gratis.rows.cluster_table import ClusterTable
 from gratis.rows.encoding import EncodedRows
-from gratis.stages.private_levels import levels_event, release_levels
+from gratis.stages.private_levels import count_levels, levels_event, release_levels
 
 __all__ = ["ASSUMED_LEVELS", "FoundLevels", "LevelSearch", "plan_search"]
 
@@ -42,12 +44,13 @@ class LevelSearch:
             f"{ASSUMED_LEVELS} levels a column and is made anew for those that are found."
         )
 
-    def run(self, rows: EncodedRows, release: Release) -> FoundLevels:
+    def run(self, rows: EncodedRows | ClusterTable, release: Release) -> FoundLevels:
         """Find the levels inside a release that was made for `event`."""
         if release.event != self.event:
             raise ValueError("the release must have been made for this search")
         with release:
-            found = release_levels(_texts(rows, self.columns), self.event, most=_MOST_LEVELS, noise=release.noise)
+            counts = _counted(rows, self.columns)
+            found = release_levels(counts, self.event, most=_MOST_LEVELS, noise=release.noise)
         # A table without rows to count yields no columns at all.
         found = found or tuple(() for _ in self.columns)
         return FoundLevels(dict(zip(self.columns, found, strict=True)), release.certificate)
@@ -86,6 +89,13 @@ def plan_search(columns: tuple[str, ...], budget: Budget) -> LevelSearch:
         neighbouring=budget.neighbouring,
     )  # fmt: skip
     return LevelSearch(columns, event)
+
+
+def _counted(rows: EncodedRows | ClusterTable, columns: tuple[str, ...]) -> list[Counter[str]]:
+    """Exact counts of the values of every searched column: whole numbers, the same wherever they were added up."""
+    if isinstance(rows, ClusterTable):
+        return rows.counts(lambda block: count_levels(_texts(block, columns)), len(columns))
+    return count_levels(_texts(rows, columns))
 
 
 def _texts(rows: EncodedRows, columns: tuple[str, ...]) -> Iterator[list[list[str | None]]]:

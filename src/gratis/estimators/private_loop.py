@@ -43,7 +43,7 @@ class PrivateLoop:
         noise: NoiseSource, ranks: Any, ledger: Ledger | None, dataset: str | None, purpose: str,
         selection: Selection, resumable: bool,
     ) -> None:  # fmt: skip
-        from gratis.stages.noisy_gradients import full_batch_gradients, poisson_gradients
+        from gratis.stages.noisy_gradients import full_batch_gradients, noise_in_gradients, poisson_gradients
 
         self.event: FullBatchDescent | PoissonSubsampledGaussian
         self._released: Iterator[Any]
@@ -54,6 +54,7 @@ class PrivateLoop:
             self.event = schedule
             self._released = full_batch_gradients(gradient, X, y, schedule, noise=noise, ranks=ranks)
         self.budget, self.clip_norm, self.n_steps = budget, gradient.clip_norm, self.event.steps
+        self.noise_std = noise_in_gradients(schedule, gradient.clip_norm)  # in every coordinate of every p.grad
         self.n_released = 0
         self._gradient, self._X, self._y, self._noise, self._ranks = gradient, X, y, noise, ranks
         self._ledger, self._dataset, self._purpose, self._selection = ledger, dataset, purpose, selection

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -14,11 +13,14 @@ from sklearn.utils.validation import check_array, validate_data
 
 from gratis.estimators.fit_parameters import FitParameters
 from gratis.estimators.labels import encoded
+from gratis.estimators.release import without_ledger
 from gratis.estimators.values import as_array, entries, floats, numbers_of_objects, refuse_shape, refuse_text
 from gratis.mechanisms.rows import Rows
 from gratis.recipes.recipe import left_out
 from gratis.records.errors import GratisError
-from gratis.rows.cluster import ClusterTable, cluster_rows, is_dask
+from gratis.rows.cluster import cluster_rows, is_dask
+from gratis.rows.cluster_table import ClusterTable
+from gratis.rows.scratch import parsed_once
 
 if TYPE_CHECKING:
     from gratis.rows.streaming import RowStream
@@ -44,16 +46,18 @@ class RecordReader(FitParameters, BaseEstimator):
         classes, assumed = self._stream_classes()
         impute = self._handling() == "impute"
         self.n_features_in_ = stream.n_features
+        if self._handling() == "raise":
+            stream.validate()
+        source = parsed_once(stream)
 
         def batches() -> Iterator[tuple[NDArray[Any], NDArray[np.float64]]]:
-            for X, y in stream.batches():
+            for X, y in source.batches():
                 yield left_out(self._known(X), y if classes is None else encoded(y, classes), impute=impute)
 
         if self._handling() == "raise":
-            stream.validate()
             if not all(np.isfinite(X).all() and np.isfinite(y).all() for X, y in batches()):
                 raise GratisError("the rows hold levels or labels outside the declared ones; nothing was spent")
-        elif sum(len(y) for _, y in stream.batches()) != stream.n_rows:
+        elif sum(len(y) for _, y in source.batches()) != stream.n_rows:
             raise GratisError(
                 f"the source does not hold the {stream.n_rows} rows that were declared; nothing was spent"
             )
@@ -65,7 +69,7 @@ class RecordReader(FitParameters, BaseEstimator):
         if hasattr(X, "columns") and all(isinstance(name, str) for name in X.columns):
             self.feature_names_in_ = np.array(list(X.columns), dtype=object)
         classes, assumed = self._stream_classes()
-        known = _without_ledger(self)._known  # what is sent to workers holds no ledger
+        known = without_ledger(self)._known  # what is sent to workers holds no ledger
         impute = self._handling() == "impute"
 
         def read(rows: NDArray[Any], target: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64]]:
@@ -146,13 +150,6 @@ class RecordReader(FitParameters, BaseEstimator):
     def _known(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Rows as the model reads them: what lies outside of what was declared of a column is missing."""
         return rows
-
-
-def _without_ledger(reader: RecordReader) -> RecordReader:
-    """What is sent to workers holds no ledger."""
-    sent = copy.copy(reader)
-    sent.ledger = None
-    return sent
 
 
 def _not_finite(X: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
@@ -17,7 +18,7 @@ from gratis.records.errors import GratisError
 from gratis.records.events import Event
 from gratis.records.plans import Plan
 
-__all__ = ["Release"]
+__all__ = ["Release", "without_ledger"]
 
 
 class Release(AbstractContextManager["Release"]):
@@ -64,7 +65,9 @@ class Release(AbstractContextManager["Release"]):
 
     def __enter__(self) -> Release:
         if self._ledger is not None and self._dataset is not None:
-            self._reservation = self._ledger.reserve(self._dataset, self.event, purpose=self._purpose)
+            self._reservation = self._ledger.reserve(
+                self._dataset, self.event, purpose=self._purpose, persons=self._persons
+            )
         return self
 
     def __exit__(
@@ -84,3 +87,10 @@ class Release(AbstractContextManager["Release"]):
             ledger_entry=None if self._reservation is None else self._reservation.to_json(),
             persons=self._persons,
         )
+
+
+def without_ledger(estimator: Any) -> Any:
+    """A copy to be sent to workers: it holds no ledger."""
+    sent = copy.copy(estimator)
+    sent.ledger = None
+    return sent

@@ -102,8 +102,8 @@ def plan_table_fit(
     streamed = _COPIES * 8.0 * rows.n_rows * rows.n_features > memory_bytes
     n_classes = None if column.levels is None else len(column.levels)
     linear = "linear" if n_classes is None else "logistic"
-    if streamed and model not in ("auto", linear, "additive"):
-        raise GratisError(f"only {linear} and additive can be trained on a file larger than memory; raise --memory")
+    if streamed and model not in ("auto", linear, "additive", "random-features"):
+        raise GratisError(f"{model} needs all rows, and cannot be trained on a file larger than memory; raise --memory")
     if streamed and persons is not None:
         raise GratisError("--unit needs all rows in memory, to find those of a person; raise --memory")
     options = dict(options or {})

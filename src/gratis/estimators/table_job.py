@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gratis.accounting import issue_certificate, remaining_budget
-from gratis.estimators.evaluation import DISJOINT, HeldOutScore, evaluate_privately, evaluation_event
+from gratis.estimators.evaluation import DISJOINT, HeldOutScore, evaluate_privately, evaluate_rows, evaluation_event
 from gratis.estimators.fit_plan import FitPlan, plan
 from gratis.estimators.model_choice import ModelChoice, choose_model
 from gratis.estimators.private_levels import FoundLevels, LevelSearch
@@ -22,14 +22,16 @@ from gratis.estimators.settlement import LateLedger, uninterrupted
 from gratis.estimators.table_persons import TablePersons
 from gratis.estimators.table_reading import TableReading
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.records.budget import Budget
 from gratis.records.certificates import Selection
 from gratis.records.errors import BudgetExceededError, GratisError
 from gratis.records.events import Composition
-from gratis.rows.cluster import ClusterTable
+from gratis.rows.cluster_table import ClusterTable
 from gratis.rows.columns import Column
 from gratis.rows.encoding import EncodedRows, TableSchema
 from gratis.rows.readings import ColumnReading
+from gratis.rows.scratch import scratch_folder
 from gratis.rows.tables import Table
 
 __all__ = ["TableFit", "TableJob"]
@@ -126,6 +128,13 @@ class TableJob:
                 if self.options.get("algorithm") != "one-pass"
                 else "The file is larger than memory: one pass in constant memory, and few readings for the scales."
             )
+            rows = self.training
+            if rows.text_file and (folder := scratch_folder(rows.text_file, rows.n_rows, rows.n_features)):
+                place = "beside it" if folder == rows.text_file.resolve().parent else "among temporary files"
+                sentences.append(
+                    f"It is text, and parsed once: its numbers go to a scratch file {place}, of at most "
+                    f"{8e-9 * rows.n_rows * (rows.n_features + 1):.2g} GB, without a name and gone when the run ends."
+                )
         if self.held_out:
             held = self.n_rows - self.training.n_rows if self.persons is None else self.persons.count("held-out")
             sentences.append(
@@ -137,7 +146,7 @@ class TableJob:
         """Read every row once and refuse what cannot be trained on. That answer is not private; nothing is spent."""
         if cluster is not None and self.options.get("algorithm") == "one-pass":
             raise GratisError("one pass takes the rows in their order, on one machine: leave --cluster out")
-        if cluster is not None and self.model in ("random-features", "mlp"):
+        if cluster is not None and self.model == "mlp":
             raise GratisError(f"{self.model} needs all rows in one memory: leave --cluster out")
         if cluster is not None and self.persons is not None:
             raise GratisError("--unit needs all rows in one memory, to find those of a person: leave --cluster out")
@@ -166,7 +175,7 @@ class TableJob:
         books = ledger if ledger is None or isinstance(ledger, LateLedger) else LateLedger.open(ledger)
         assert books is None or isinstance(books, LateLedger)
         if self.search is not None and self.found is None:
-            whole = self._with_levels(books, dataset, begin, keep)
+            whole = self._with_levels(books, dataset, begin, keep, cluster)
             return whole.run(ledger=books, dataset=dataset, save=save, cluster=cluster)
         estimator = self._estimator(books, dataset)
         rows: tuple[Any, ...] = (self.training,)
@@ -189,14 +198,14 @@ class TableJob:
             self._include_levels(estimator)
             done = _settled(TableFit(estimator, None, self._context(estimator), self), books, save)
         if self.held_out:
-            score, why = self._score(estimator, books, dataset)
+            score, why = self._score(estimator, books, dataset, cluster)
             with uninterrupted():
                 done = _settled(TableFit(estimator, score, self._context(estimator, score, why), self), books, save)
         return done
 
     def _with_levels(
         self, books: LateLedger | None, dataset: str | None, begin: Callable[[], None] | None,
-        keep: Callable[[FoundLevels], None] | None,
+        keep: Callable[[FoundLevels], None] | None, cluster: Any,
     ) -> TableJob:  # fmt: skip
         """Find the levels, keep them, tell the ledger; return the fit that is planned for them with what is left."""
         assert self.search is not None
@@ -208,7 +217,7 @@ class TableJob:
             self.search.event, self.budget, NoiseSource.secure(), ledger=books, dataset=dataset, purpose="levels",
             assumptions=self.assumptions,
         )  # fmt: skip
-        found = self.search.run(self.training, release)
+        found = self.search.run(self.training if cluster is None else ClusterTable(cluster, self.training), release)
         with uninterrupted():
             if keep is not None:
                 keep(found)
@@ -246,17 +255,19 @@ class TableJob:
         return self.plan.estimator(on_invalid="impute", ledger=ledger, dataset=dataset, **choices)
 
     def _score(
-        self, estimator: Any, ledger: LateLedger | None, dataset: str | None
+        self, estimator: Any, ledger: LateLedger | None, dataset: str | None, cluster: Any
     ) -> tuple[HeldOutScore | None, str | None]:
         """Release the score on held-out rows, or say why there is none. The model stands in any case."""
         if self.table.changed():
             return None, "the file changed while the model was trained"
+        held = self._rows("held-out")
+        streamed = cluster is not None or self.streamed
         try:
-            X, y = self._rows("held-out").arrays()
+            arrays = None if streamed else held.arrays()
         except GratisError as error:
             return None, str(error)
         groups = None if self.persons is None else self.persons.groups("held-out")
-        records = len(y) if self.persons is None else self.persons.count("held-out")
+        records = held.n_rows if self.persons is None else self.persons.count("held-out")
         event = evaluation_event(records, self.budget, classes=self.n_classes)
         release = Release(
             event, self.budget, NoiseSource.secure(), ledger=ledger, dataset=dataset, purpose="evaluation",
@@ -265,9 +276,16 @@ class TableJob:
         )  # fmt: skip
         try:
             with release:
-                estimates = evaluate_privately(estimator, X, y, release, groups=groups)
+                if arrays is None:
+                    estimates = evaluate_rows(estimator, _only_added(held, cluster), release)
+                else:
+                    estimates = evaluate_privately(estimator, *arrays, release, groups=groups)
         except BudgetExceededError:
             return None, "the ledger had no room left for a release on the held-out rows"
+        except GratisError as error:
+            if not streamed:
+                raise
+            return None, str(error)  # rows that can no longer be read
         return HeldOutScore(estimates, release.certificate), None
 
     def _expected(self, score: dict[str, Any]) -> dict[str, Any]:
@@ -303,6 +321,13 @@ class TableJob:
             "no_score": why,
             "changed": self.streamed and self.table.changed(),
         }
+
+
+def _only_added(rows: EncodedRows, cluster: Any) -> Any:
+    """Rows for sums: on the workers of a cluster, or read from the file in constant memory."""
+    if cluster is None:
+        return Rows(rows.batches, rows.n_rows, rows.n_features)
+    return ClusterTable(cluster, rows).rows(lambda X, y: (X, y), once=True)
 
 
 def _settled(done: TableFit, ledger: LateLedger | None, save: Callable[[TableFit], None] | None) -> TableFit:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from gratis.ledger.chain import Entry
 from gratis.ledger.payloads import (
     PAYLOADS,
+    PERSONS,
     BudgetPayload,
     ClaimPayload,
     CommitmentPayload,
@@ -38,6 +39,11 @@ class Reservation(Record):
     note: str = ""
     committed: bool = False
 
+    @property
+    def persons(self) -> bool:
+        """Whether the unit of privacy is a person with all rows; else it is a row."""
+        return self.note.startswith(PERSONS)
+
 
 @dataclass(slots=True)
 class Account:
@@ -48,6 +54,11 @@ class Account:
     fingerprint: str | None
     reservations: dict[str, Reservation] = field(default_factory=dict)
     claims: dict[str, ClaimPayload] = field(default_factory=dict)
+
+    @property
+    def persons(self) -> bool:
+        """Whether all of it was spent on persons with all rows: then so is the total. Older entries say nothing."""
+        return bool(self.reservations) and all(one.persons for one in self.reservations.values())
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -75,6 +86,7 @@ class Status:
     never_committed: tuple[Reservation, ...]
     head: str
     entries: int
+    persons: bool = False  # whether all that was spent protects persons with all rows
 
     @property
     def adaptive_choice_covered(self) -> bool:
@@ -99,6 +111,7 @@ class Status:
             never_committed=tuple(r for r in reservations if not r.committed),
             head=head.hash,
             entries=head.sequence + 1,
+            persons=account.persons,
         )
 
     @property

@@ -14,6 +14,7 @@ from typing import Self
 from gratis.ledger.accounts import Account, Reservation, Status, add_up, check_claim, reservation
 from gratis.ledger.chain import Entry
 from gratis.ledger.payloads import (
+    PERSONS,
     BudgetPayload,
     ClaimPayload,
     CommitmentPayload,
@@ -136,21 +137,32 @@ class Ledger:
         entry = self._append("budget", decide)
         return Status.of(Account(name, budget, fingerprint), entry)
 
-    def reserve(self, name: str, event: Event, *, purpose: str = "training", note: str = "") -> Reservation:
+    def reserve(
+        self, name: str, event: Event, *, purpose: str = "training", note: str = "", persons: bool = False
+    ) -> Reservation:
         """Take the event's cost from the budget, durably, before any data is touched.
 
         It fits if the composition of `event` with everything reserved before is proved to stay inside: its
         mu, rounded up, at most the budget's mu, or its ε at the budget's δ at most the budget's ε.
         There is no tolerance: noise calibrated by `accounting` is rounded up and fits, noise calibrated by
         hand to exactly the budget may miss by the last digit.
+
+        `persons` says that the unit of the event is a person with all rows; the note tells it. From a budget that was
+        spent on persons alone no row is paid: the total would no longer be about persons.
         """
         if not isinstance(event, LeafEvent | Composition):
             raise LedgerError(f"only an event can be reserved, got {type(event).__name__}; nothing was reserved")
+        note = "; ".join(filter(None, (PERSONS, note))) if persons else note
         payload = ReservationPayload(name=name, event=event, purpose=purpose, note=note)
         payload.check_survives()
 
         def decide(accounts: dict[str, Account]) -> Payload:
             account = _account(accounts, name)
+            if account.persons and not persons:
+                raise LedgerError(
+                    f"all that was spent from {name!r} protects persons with all rows, and this run protects single "
+                    "rows: give it a budget of its own; nothing was reserved"
+                )
             check_affordable(name, account.budget, account.events, event)
             return payload
 

@@ -12,11 +12,13 @@ from gratis.records.events import Event, event_from_json
 from gratis.records.record import Record
 
 __all__ = [
-    "PAYLOADS", "BudgetPayload", "ClaimPayload", "CommitmentPayload", "Fingerprint", "Payload", "ReservationPayload",
+    "PAYLOADS", "PERSONS", "BudgetPayload", "ClaimPayload", "CommitmentPayload", "Fingerprint", "Payload",
+    "ReservationPayload",
 ]  # fmt: skip
 
 _NAME_LENGTH = 200
 _NOTE_LENGTH = 2000
+PERSONS = "unit: a person with all rows"  # how the note of a reservation begins whose unit of privacy is a person
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-__all__ = ["HIGHEST", "LOWEST", "ZOOM_BINS", "half_range", "middle", "spread"]
+__all__ = [
+    "HIGHEST",
+    "LOWEST",
+    "ZOOM_BINS",
+    "half_range",
+    "middle",
+    "octave_shapes",
+    "present",
+    "spread",
+    "upper_edges",
+]
 
 Array = NDArray[np.float64]
 
@@ -61,7 +71,7 @@ class Denoised:
 
 def half_range(counts: Array, noise_std: float, n_records: int, *, tail: float) -> Array:
     """Return 2^k above all but `tail` of the magnitudes, from noisy octave counts (bin 0 holds the zeros)."""
-    found = _denoised(counts, noise_std, n_records, _octaves(counts.shape[1]))
+    found = _denoised(counts, noise_std, n_records, octave_shapes(counts.shape[1]))
     octaves = found.counts[:, 1:]
     top = _top(octaves, found.noise_std, found.place - 1, clear=_clear(noise_std, n_records), far=_BEYOND_DOUBT)
     edge = np.maximum(_edge(octaves, found.noise_std, top, tail), found.place - 1)
@@ -73,7 +83,7 @@ def middle(counts: Array, noise_std: float, n_records: int) -> Array:
 
     Narrow columns far from zero keep their position to one bin, where a mean would err by the whole range.
     """
-    mass = _present(counts, noise_std, n_records)
+    mass = present(counts, noise_std, n_records)
     counts = _denoised(counts, noise_std, n_records, _intervals(counts.shape[1])).counts
     columns, size = counts.shape
     sums = np.pad(counts.cumsum(axis=1), ((0, 0), (1, 0)))
@@ -95,7 +105,7 @@ def spread(counts: Array, noise_std: float, n_records: int, *, tail: float) -> t
     more than noise: what is spread thinly above a spike can be most of the variance.
     """
     size = counts.shape[1]
-    upper = _upper(size)
+    upper = upper_edges(size)
     clear = _clear(noise_std, n_records)
     found = _denoised(counts, noise_std, n_records, _distances(size))
     counts, noise_std = found.counts, found.noise_std
@@ -120,7 +130,7 @@ def spread(counts: Array, noise_std: float, n_records: int, *, tail: float) -> t
     return np.maximum(window, upper[_level(counts, noise_std, edge)]), scale
 
 
-def _present(counts: Array, noise_std: float, n_records: int) -> Array:
+def present(counts: Array, noise_std: float, n_records: int) -> Array:
     """Return how many values each histogram holds: n, which is public, unless they are clearly fewer.
 
     Records may be left out, and entries may be missing.
@@ -136,7 +146,7 @@ def _denoised(counts: Array, noise_std: float, n_records: int, shapes: Shapes) -
     Counts that must sum to n tell about the bins beyond a spike twice: by these bins, and by what the others lack.
     """
     columns, size = counts.shape
-    mass = _present(counts, noise_std, n_records)[:, None]
+    mass = present(counts, noise_std, n_records)[:, None]
     counts = counts + (mass - counts.sum(axis=1, keepdims=True)) / size
     lengths = np.square(shapes.shares).sum(axis=1)
     step = max(1, _AT_ONCE // len(lengths))
@@ -180,7 +190,7 @@ def _softmax(scores: Array) -> Array:
 
 
 @lru_cache(maxsize=4)
-def _octaves(size: int) -> Shapes:
+def octave_shapes(size: int) -> Shapes:
     """Runs of one to five octaves, of all values or of the half that is not zero; and nothing but zeros.
 
     A column in which nothing but zeros is seen is taken for an indicator: its rare values are ones.
@@ -224,7 +234,7 @@ def _intervals(size: int) -> Shapes:
 @lru_cache(maxsize=8)
 def _distances(size: int) -> Shapes:
     """Distances from the centre: normal, uniform, exponential, two-valued, and each with half of them at the centre."""
-    upper = _upper(size)
+    upper = upper_edges(size)
     shares, places, sizes = [], [], []
     for step, scale in enumerate(upper[0] * np.exp2(np.arange(-1, 2 * size) / 4.0)):
         laws = (
@@ -243,7 +253,7 @@ def _distances(size: int) -> Shapes:
     return Shapes(np.array(shares), np.array(places), np.full(len(shares), 1 / len(shares)), np.array(sizes))
 
 
-def _upper(size: int) -> Array:
+def upper_edges(size: int) -> Array:
     """Upper edges of half octaves, in units of the half-range; the last but two is 1."""
     return np.asarray(np.exp2((np.arange(size) - (size - 3)) / 2.0))
 

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.mechanisms.clipped_gradient import usable_rows
-from gratis.mechanisms.column_shapes import HIGHEST, LOWEST, ZOOM_BINS, half_range, middle, spread
+from gratis.mechanisms.column_posterior import Hypotheses, believed_half_range, coarse_distances, coarse_octaves
+from gratis.mechanisms.column_shapes import HIGHEST, LOWEST, ZOOM_BINS, half_range, middle, spread, upper_edges
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
 from gratis.numerics.rounding import ROWS_PER_CHUNK, rounding_inflation
@@ -32,6 +33,10 @@ _SURELY_PLACED = 12.0
 # Deviations of a count from which a level was always kept by its window: 0/1 columns of 30 tables each at 5000 × 10,
 # epsilon .5 and 1, kept .27 at 2.9, .57 at 4.6, .9 at 5.4 and 1 from 6.2 on (benchmarks/intervals.py, "binary").
 _SEEN = 6.0
+# A single column with fewer records than this many deviations of a count's noise is read from coarse histograms
+# together (benchmark: docs/results/small.md); how many positions are told apart (odd: whole numbers lie on the edges of
+# 16), and the window in units of the scale.
+_FEW, _FEW_BINS, _FEW_WINDOW = 16.0, 15, 6.0
 _SPREAD, _MEAN = "spread around the mean", "mean"
 
 
@@ -105,6 +110,11 @@ class StandardisationPlan:
     def centre_error(self) -> float:
         """Deviation of the released centre, in units of the scale (where the window allows that much)."""
         return max(_NARROWEST * self.events[-1].noise_std, _WORTH)
+
+    @property
+    def scarce(self) -> bool:
+        """Whether records are so few that the histograms of a single column must be read together. Public."""
+        return self.n_records < _FEW * self.events[0].noise_std
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -192,6 +202,8 @@ def release_location_scale(
     stds = [event.noise_std for event in plan.events]
     n, columns = plan.n_records, plan.n_columns
     block = _Block(rows, columns, impute=impute)
+    if columns == 1 and plan.scarce:
+        return _from_few(block, plan, noise=noise, impute=impute)
 
     counts = noise.release(block.octaves(), stds[0])
     half = half_range(counts, stds[0], n, tail=plan.tail / 2)
@@ -212,6 +224,31 @@ def release_location_scale(
         energy = float(np.square(offset).sum())
         offset = offset * max(0.0, 1.0 - (columns - 2) * stds[3] ** 2 / max(energy, 1e-300))
     return Standardiser(centre + width * offset, scale, window, impute=impute)
+
+
+def _from_few(block: _Block, plan: StandardisationPlan, *, noise: NoiseSource, impute: bool) -> Standardiser:
+    """The same four releases of a single column on coarser grids, read together (`column_posterior`)."""
+    stds, n = [event.noise_std for event in plan.events], plan.n_records
+    octaves = noise.release(coarse_octaves(block.octaves())[0], stds[0])
+    half = believed_half_range(octaves, stds[0], n)
+    placed = noise.release(block.positions(np.array([half]), _FEW_BINS)[0], stds[1])
+
+    def known(centre: float) -> Hypotheses:
+        start = Hypotheses.around(centre)
+        start = start.given(octaves, stds[0], n, start.octaves(len(octaves), half))
+        return start.given(placed, stds[1], n, start.positions(_FEW_BINS))
+
+    centre = known(0.0).summary()[0]
+    apart = noise.release(coarse_distances(block.half_octaves(np.array([half * centre]), np.array([half])))[0], stds[2])
+    before = known(centre)
+    after = before.given(apart, stds[2], n, before.distances(centre, upper_edges(ZOOM_BINS)[1::2]))
+    mean, deviation, doubt = after.summary()
+    # The mean of values near that place, as far as it is better known than what the histograms say of it.
+    width = half * _NARROWEST * math.hypot(deviation, doubt)
+    offset = noise.release(block.sum(np.array([half * mean]), np.array([width])) / n, stds[3])
+    kept = (half * doubt) ** 2 / ((half * doubt) ** 2 + (width * stds[3]) ** 2)
+    scale = np.array([half * deviation])
+    return Standardiser(half * mean + width * kept * offset, scale, _FEW_WINDOW * scale, impute=impute)
 
 
 def _chunk_rows(columns: int) -> int:

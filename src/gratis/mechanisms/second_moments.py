@@ -112,11 +112,12 @@ def release_second_moments(
     neighbouring: Neighbouring,
     noise: NoiseSource,
     shrinkage: float = 0.5,
+    least_ridge: float = 1e-4,
 ) -> tuple[Preconditioner, GaussianRelease]:
     """Release the second-moment matrix of clipped rows and return the preconditioner made from it.
 
     M̃ = (1/n)Σxxᵀ + σG, made symmetric (noise of variance σ² on the diagonal, σ²/2 off it), its eigenvalues
-    cleaned of the noise; λ = shrinkage·σ√(2D) + 1e−4, about half the spectral norm of the noise.
+    cleaned of the noise; λ = shrinkage·σ√(2D) + `least_ridge`, about half the spectral norm of the noise.
 
     **Guarantee**: `mu`-GDP under `neighbouring` (sensitivity: `second_moment_event`); symmetrising, the
     eigendecomposition and everything in `Preconditioner` are post-processing.
@@ -134,6 +135,6 @@ def release_second_moments(
     released = noise.release(moments, event.noise_std)
     eigenvalues, vectors = np.linalg.eigh((released + released.T) / 2)
     positive = cleaned_eigenvalues(eigenvalues, event.noise_std * math.sqrt(columns / 2))
-    ridge = shrinkage * event.noise_std * math.sqrt(2 * columns) + 1e-4
+    ridge = shrinkage * event.noise_std * math.sqrt(2 * columns) + least_ridge
     spectrum = positive / (positive + ridge)
     return Preconditioner(vectors.T / np.sqrt(positive + ridge)[:, None], spectrum), event

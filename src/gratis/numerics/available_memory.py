@@ -10,13 +10,9 @@ __all__ = ["available_memory"]
 
 def available_memory() -> int | None:
     """Return the bytes that can still be taken, or None where the system does not say (only Linux does)."""
-    found = [_of_machine(), _of_container(), *_of_shell()]
+    found = [_field(_read("/proc/meminfo"), "MemAvailable:", 1024), _of_container(), *_of_shell()]
     known = [max(0, size) for size in found if size is not None]
     return min(known) if known else None
-
-
-def _of_machine() -> int | None:
-    return _field(_read("/proc/meminfo"), "MemAvailable:", 1024)
 
 
 def _of_container() -> int | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gratis.accounting import calibrate_mu
+from gratis.planning.one_pass.alignments import aligned, possible_alignments
 from gratis.planning.one_pass.prediction import OnePassProblem
 from gratis.planning.one_pass.spectra import ExplicitSpectrum, IsotropicSpectrum, PowerLawSpectrum, Spectrum
 from gratis.records.budget import Budget
@@ -26,7 +27,8 @@ class LinearFacts:
 
     `signal_variance` S = ‖Σ^{1/2}θ*‖² and `label_noise_variance` ζ² are in the units of the target. With both
     unknown the target has variance 1 and the share R² = S/(S + ζ²) runs over `R_SQUARED_FAMILY`; with one known,
-    the other follows from the same shares.
+    the other follows from the same shares. `alignment` a says how θ* lies in the spectrum, ⟨v_i, θ*⟩² ∝ λ_i^a
+    (`gratis.planning.one_pass.alignments`).
     """
 
     n_records: int
@@ -35,6 +37,7 @@ class LinearFacts:
     signal_variance: float | None = None
     label_noise_variance: float | None = None
     spectrum: Spectrum | None = None
+    alignment: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_records", check_count("n", self.n_records))
@@ -43,6 +46,8 @@ class LinearFacts:
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, check_non_negative(name.replace("_", "-"), value))
+        if self.alignment is not None:
+            object.__setattr__(self, "alignment", check_non_negative("alignment", self.alignment))
 
     @property
     def gamma(self) -> float:
@@ -70,9 +75,14 @@ class LinearFacts:
         """The spectra of the family."""
         return SPECTRUM_FAMILY if self.spectrum is None else (self.spectrum,)
 
-    def members(self) -> list[tuple[float, float, Spectrum]]:
-        """Every (S, ζ², spectrum) that is thought possible."""
-        return [(s, z, spectrum) for spectrum in self.spectra() for s, z in self.variances()]
+    def members(self) -> list[tuple[float, float, Spectrum, float]]:
+        """Every (S, ζ², spectrum, alignment) that is thought possible."""
+        return [
+            (s, z, spectrum, alignment)
+            for spectrum in self.spectra()
+            for alignment in (possible_alignments(spectrum) if self.alignment is None else (self.alignment,))
+            for s, z in self.variances()
+        ]
 
     def problems(self, *, mu: float | None = None) -> list[OnePassProblem]:
         """The members as problems of the deterministic equivalent."""
@@ -82,10 +92,10 @@ class LinearFacts:
                 rho=self.mu if mu is None else mu,
                 label_noise_variance=noise,
                 signal_variance=signal,
-                spectrum=spectrum,
+                spectrum=aligned(spectrum, alignment),
                 neighbouring=self.budget.neighbouring,
             )
-            for signal, noise, spectrum in self.members()
+            for signal, noise, spectrum, alignment in self.members()
         ]
 
     def describe(self) -> tuple[str, ...]:
@@ -95,6 +105,10 @@ class LinearFacts:
             found.append("spectrum unknown: " + ", ".join(s.label for s in SPECTRUM_FAMILY))
         else:
             found.append(f"spectrum {self.spectrum.label}")
+        if self.alignment is not None:
+            found.append(f"θ* along the spectrum's directions like λ^{self.alignment:g}")
+        elif any(alignment for *_, alignment in self.members()):
+            found.append("how θ* lies in the spectrum unknown: spread over all directions, or along the large ones")
         if self.signal_variance is None or self.label_noise_variance is None:
             found.append("share of the target's variance that is linear in x unknown: R² in " + str(R_SQUARED_FAMILY))
         else:

@@ -10,12 +10,6 @@ from numpy.typing import NDArray
 
 from gratis.accounting import calibrate_mu, split_mu
 from gratis.planning.class_flow import mean_curvature
-from gratis.planning.twins.random_features_twin import (
-    planned_calibration,
-    planned_counts,
-    planned_descent,
-    planned_mean,
-)
 from gratis.records.budget import Budget
 from gratis.records.checks import check_count
 from gratis.records.events import Composition, Event
@@ -23,6 +17,10 @@ from gratis.records.neighbouring import Neighbouring
 from gratis.records.plans import Plan
 from gratis.records.predictions import Prediction
 from gratis.records.settings import Descent, FeatureSettings
+from gratis.stages.calibration import calibration_event
+from gratis.stages.class_prior import class_counts_event
+from gratis.stages.feature_descent import feature_descent_event
+from gratis.stages.feature_mean import feature_mean_event
 
 __all__ = ["FeatureFlow", "feature_flow", "longest_flow", "plan_feature_classifier"]
 
@@ -125,12 +123,12 @@ def plan_feature_classifier(
     steps = descent.steps or int(min(max(math.sqrt(32 * flow.time / flow.largest_step), _STEPS[0]), _STEPS[1]))
     events: list[Event] = []
     if mean_mu:
-        events.append(planned_mean(n, p, 1.0, mu=mean_mu, neighbouring=relation))
+        events.append(feature_mean_event(n, p, 1.0, mu=mean_mu, neighbouring=relation))
     if not written:
-        events.append(planned_counts(mu=counts_mu, neighbouring=relation))
-    events.append(planned_descent(n, p if written else p + 1, k, steps, mu=descent_mu, neighbouring=relation))
+        events.append(class_counts_event(mu=counts_mu, neighbouring=relation))
+    events.append(feature_descent_event(n, p if written else p + 1, k, steps, mu=descent_mu, neighbouring=relation))
     if not written:
-        events.append(planned_calibration(n, k, mu=calibration_mu, neighbouring=relation))
+        events.append(calibration_event(n, k, mu=calibration_mu, neighbouring=relation))
     rate = flow.time / steps if descent.learning_rate is None else descent.learning_rate
     noise = (
         flow.noise

@@ -52,7 +52,7 @@ def full_batch_candidate(
                 for m in members
             ]
         )
-        units = np.array([max(signal + noise, 1e-300) for signal, noise, _ in members])
+        units = np.array([max(signal + noise, 1e-300) for signal, noise, *_ in members])
         regrets = (table - table.min(axis=1, keepdims=True)) / units[:, None]
         index = int(regrets.max(axis=0).argmin())
         chosen, risks = found[index], table[:, index]
@@ -70,7 +70,9 @@ class _Predictor:
     def __init__(self, facts: LinearFacts, mu: float) -> None:
         self._facts, self._mu = facts, mu
 
-    def __call__(self, signal: float, noise: float, spectrum: Any, **choices: Any) -> FullBatchPrediction:
+    def __call__(
+        self, signal: float, noise: float, spectrum: Any, alignment: float, **choices: Any
+    ) -> FullBatchPrediction:
         facts = self._facts
         columns = min(facts.n_features, _LARGEST_TWIN)
         # Fewer columns of the same shape: n shrinks with d, so that γ and d/(nμ) stay.
@@ -78,7 +80,7 @@ class _Predictor:
         found = predict_full_batch(
             n_records,
             spectrum.eigenvalues(columns),
-            Member(signal, noise, skewed=False),
+            Member(signal, noise, alignment=alignment, skewed=False),
             mu=self._mu * facts.n_records / facts.n_features * columns / n_records,
             neighbouring=facts.budget.neighbouring,
             rng=np.random.default_rng(_SEED),

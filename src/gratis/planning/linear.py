@@ -151,7 +151,7 @@ def _one_pass(facts: LinearFacts, candidate: OnePassCandidate) -> Candidate:
 
 
 def _prediction(facts: LinearFacts, chosen: Candidate) -> Prediction:
-    signal, noise = zip(*[(s, z) for s, z, _ in facts.members()], strict=True)
+    signal, noise = zip(*[(s, z) for s, z, *_ in facts.members()], strict=True)
     total = np.array(signal) + np.array(noise)
     r_squared = 1 - (2 * chosen.risks + np.array(noise)) / np.where(total > 0, total, 1.0)
     return Prediction(
@@ -170,7 +170,7 @@ def _prediction(facts: LinearFacts, chosen: Candidate) -> Prediction:
 
 
 def _reasons(facts: LinearFacts, chosen: Candidate, candidates: Sequence[Candidate]) -> tuple[str, ...]:
-    initial = np.array([s / 2 for s, _, _ in facts.members()])
+    initial = np.array([s / 2 for s, *_ in facts.members()])
     found = [
         f"{facts.budget.describe()} allows mu = {facts.mu:.5g}; n = {facts.n_records}, d = {facts.n_features}, "
         f"gamma = d/n = {facts.gamma:.4g}.",
@@ -183,7 +183,8 @@ def _reasons(facts: LinearFacts, chosen: Candidate, candidates: Sequence[Candida
         found.append(f"The best {best.algorithm} ({best.schedule}) would have {best.value:.4g}.")
     if len(chosen.risks) > 1:
         found.append(
-            f"Signal or spectrum are not known, so this is the setting of least worst regret over {len(chosen.risks)} "
+            "Signal, spectrum or how they lie to each other are not known, so this is the setting of least worst "
+            f"regret over {len(chosen.risks)} "
             f"possible problems; its risk ranges from {chosen.risks.min():.4g} to {chosen.risks.max():.4g}."
         )
     if np.all(chosen.risks >= (1 - _HOPELESS) * initial) and initial.max() > 0:

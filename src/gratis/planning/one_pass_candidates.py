@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 
 from gratis.planning.assumptions import LinearFacts
 from gratis.planning.one_pass.prediction import predict_final_risks
-from gratis.planning.one_pass.schedule_optimisation import Family, FamilyKind, optimise_all
+from gratis.planning.one_pass.schedule_optimisation import (
+    Family,
+    FamilyKind,
+    OptimisedSchedule,
+    optimise_all,
+    optimise_schedule,
+)
 from gratis.planning.one_pass.schedule_regret import optimise_worst_regret
 from gratis.planning.one_pass.schedules import Schedule
 from gratis.records.progress import tracked
@@ -44,8 +50,13 @@ def one_pass_candidates(
     problems = facts.problems(mu=mu)
     alphas = [float(name.removeprefix("poly:")) for name in families if name.startswith("poly:")]
     widest = max((Family.parse(name).kind for name in families), key=list(FamilyKind).index)
-    # Wide families start from narrow ones.
-    optima = [optimise_all(problem, alphas or (0.0, 1.0), top=widest) for problem in tracked(problems, "planning")]
+    optima: list[dict[str, OptimisedSchedule]] = []
+    for problem in tracked(problems, "planning"):
+        if len(families) == 1:
+            only = Family.parse(families[0])
+            optima.append({only.label: optimise_schedule(problem, only, quick=True)})
+        else:  # wide families start from narrow ones
+            optima.append(optimise_all(problem, alphas or (0.0, 1.0), top=widest))
     found = []
     for name in families:
         family = Family.parse(name)

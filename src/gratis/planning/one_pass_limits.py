@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from gratis.planning.assumptions import LinearFacts
+from gratis.planning.one_pass.bayes_risk import bayes_excess_risk
 from gratis.planning.one_pass.bounding_odes import predict_lower_bound, predict_upper_bound
 from gratis.planning.one_pass.rates import harmonic_rate, minimax_rate, polynomial_rate
 from gratis.planning.one_pass.schedules import FreeForm, FreeFormWithClip, Harmonic, Polynomial, Schedule
@@ -25,9 +26,12 @@ _TOLERANCE = 1e-4  # of the bounding equations: they are bounds, shown in four d
 class OnePassLimits(Record):
     """`low` and `high` enclose the predicted risks of all members; rates are in units of the target's variance.
 
+    `bayes_risk` is the least Bayes risk of the members: an excess risk, with its constant.
+
     `low`, `high` and the schedule's own rate are None for plans that are no pass.
     """
 
+    bayes_risk: float
     minimax_rate: float
     schedule_rate: float | None
     low: float | None
@@ -52,16 +56,21 @@ def one_pass_limits(facts: LinearFacts, plan: Plan) -> OnePassLimits:
     (0.175, 0.175, 0.175, 0.14)
     """
     least = minimax_rate(facts.gamma, rho=facts.mu)
+    bayes = min(bayes_excess_risk(problem) for problem in facts.problems())
     words = [
+        f"No algorithm can do better than an excess risk of {bayes:.4g} on average over such problems, not even "
+        "without privacy (Bayes risk).",
         f"No private algorithm does better on its worst problem than a constant times d/n + (d/(n·mu))² = {least:.4g} "
-        "of the target's variance."
+        "of the target's variance.",
     ]
     if not isinstance(plan.settings, OnePassSettings):
-        return OnePassLimits(minimax_rate=least, schedule_rate=None, low=None, high=None, words=tuple(words))
+        return OnePassLimits(
+            bayes_risk=bayes, minimax_rate=least, schedule_rate=None, low=None, high=None, words=tuple(words)
+        )
     schedule = _schedule(plan.settings.curve)
     rate = _rate(facts, schedule)
     if rate is not None:
-        words[0] += f" The rate of this schedule is {rate:.4g}, constants left out as well."
+        words[1] += f" The rate of this schedule is {rate:.4g}, constants left out as well."
     low, high = (
         [solve(problem, schedule, tolerance=_TOLERANCE).final_excess_risk for problem in facts.problems()]
         for solve in (predict_lower_bound, predict_upper_bound)
@@ -70,7 +79,12 @@ def one_pass_limits(facts: LinearFacts, plan: Plan) -> OnePassLimits:
         f"By the ends of the spectrum alone, the predicted risk lies between {min(low):.4g} and {max(high):.4g}."
     )
     return OnePassLimits(
-        minimax_rate=least, schedule_rate=rate, low=float(min(low)), high=float(max(high)), words=tuple(words)
+        bayes_risk=bayes,
+        minimax_rate=least,
+        schedule_rate=rate,
+        low=float(min(low)),
+        high=float(max(high)),
+        words=tuple(words),
     )
 
 

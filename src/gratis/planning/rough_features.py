@@ -14,7 +14,6 @@ from gratis.planning.bounds.early_stopping import EarlyStopping
 from gratis.planning.twins.random_features_twin import (
     draw_sign_twin,
     feature_second_moment,
-    parse_activation,
     shrunken,
 )
 from gratis.records.budget import Budget
@@ -41,7 +40,7 @@ def rough_feature_cost(
     >>> 0 <= low <= value <= high < 1
     True
     """
-    phi = parse_activation(activation)
+    phi = Activation.parse(activation)
     power, mu = feature_second_moment(phi), calibrate_mu(budget)
     n, d, p, denser = shrunken(n_records, n_inputs, n_features, _RECORDS)
     closed, interpolant = _closed_form(n, d, p, phi, seed)
@@ -58,4 +57,4 @@ def rough_feature_cost(
 def _closed_form(n: int, d: int, p: int, activation: Activation, seed: int) -> tuple[EarlyStopping, float]:
     """A twin's losses in closed form, the same for every budget, and the loss of its interpolant."""
     twin = draw_sign_twin(n, d, p, activation, rng=np.random.default_rng(seed), n_test=_TEST_RECORDS)
-    return EarlyStopping(**twin.modes()), float(twin.interpolant_loss)
+    return twin.closed_form, float(twin.interpolant_loss)

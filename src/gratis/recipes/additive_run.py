@@ -34,6 +34,8 @@ _SCREEN_CLIP = 0.8
 _MOMENTS_CLIP = 1.2  # of the root mean square length of a row
 # N = nμ/κ up to which a fit must speak for itself, and from which it need not. Validation parts of ten small tables.
 _SCARCE, _MANY = 15.0, 1000.0
+# With N = 12 the score is all noise, too, and a fit is the mean; from 36 on it is what was fitted, as in linear models.
+_NOTHING, _EVERYTHING = 12.0, 36.0
 _CLIPPED_SQUARE = 8.0  # of residuals and targets in that score, in units of their variance
 
 
@@ -68,11 +70,14 @@ def _kept_by_score(expected: float, signal: float, records: float) -> float:
 
     Scores of variance q that take R² off the error are best when multiplied by ½(1 + R²/q): 1 where R² = q.
 
-    >>> [round(_kept_by_score(0.02, 0.5, records), 2) for records in (10, 50, 1000)]
-    [0.52, 0.66, 1.0]
+    >>> [round(_kept_by_score(0.02, 0.5, records), 2) for records in (10, 20, 50, 1000)]
+    [0.0, 0.26, 0.66, 1.0]
     """
-    many = min(max(math.log(records / _SCARCE) / math.log(_MANY / _SCARCE), 0.0), 1.0)
-    return many + (1 - many) * min(max((1 + expected / max(signal, 0.02)) / 2, 0.0), 1.0)
+    some, many = (
+        min(max(math.log(records / low) / math.log(high / low), 0.0), 1.0)
+        for low, high in ((_NOTHING, _EVERYTHING), (_SCARCE, _MANY))
+    )
+    return some * (many + (1 - many) * min(max((1 + expected / max(signal, 0.02)) / 2, 0.0), 1.0))
 
 
 class _Run:

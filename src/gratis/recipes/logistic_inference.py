@@ -12,6 +12,7 @@ from gratis.accounting import calibrate_mu, split_mu
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
 from gratis.planning.interval_width import WidthPrediction, predict_logistic_width, rows_for_intervals
+from gratis.planning.rehearsal import rehearsed_rows
 from gratis.recipes.linear_inference import HIDDEN, original_units, too_few
 from gratis.recipes.logistic import ClassRelease, StagedLogistic
 from gratis.recipes.recipe import Array, Reading
@@ -30,6 +31,7 @@ from gratis.stages.logistic_step import (
 from gratis.stages.one_step import BoundedRows
 from gratis.stages.released_inference import ReleasedInference
 from gratis.stages.sandwich import solve_curved_step
+from gratis.stages.staged import StagedPlan
 
 __all__ = ["ClassInferenceRelease", "LogisticInference", "least_logistic_rows"]
 
@@ -103,6 +105,13 @@ class LogisticInference:
         """How wide intervals will be, and the radius of the weights that goes with it."""
         return predict_logistic_width(self.step)
 
+    def _rehearsal(self) -> StagedPlan:
+        """Releases of the start on few rows with the noise of these (`planning.rehearsal`)."""
+        few = rehearsed_rows(self.facts.columns)
+        mu = calibrate_mu(self.budget) * self.facts.rows / few
+        budget = Budget(mu=mu, neighbouring=self.budget.neighbouring)
+        return replace(self, facts=replace(self.facts, rows=few), budget=budget).start.stages
+
     @property
     def plan(self) -> Plan:
         """Before the data is touched."""
@@ -110,8 +119,8 @@ class LogisticInference:
         if self.withheld is not None:
             return replace(plain, reasons=(f"{self.withheld[0].upper()}{self.withheld[1:]}.", *plain.reasons))
         assert isinstance(plain.event, Composition)
-        event, width = Composition((*plain.event.events, *self.step.events)), self.width
-        details = {"interval_width_over_ml": width.value, "interval_width_family": width.family}
+        event = Composition((*plain.event.events, *self.step.events))
+        width = predict_logistic_width(self.step, self._rehearsal())
         return Plan(
             algorithm="full-batch",
             schedule=f"{plain.schedule}, then one Newton step of bounded influence",
@@ -124,11 +133,12 @@ class LogisticInference:
             ),
             budget=self.budget,
             event=event,
-            prediction=replace(plain.prediction, details=plain.prediction.details | details),
+            prediction=replace(plain.prediction, details=plain.prediction.details | width.details("ml")),
             reasons=(
                 f"{self.budget.describe()}: intervals will be about {width.value:.3g} times as wide as those of "
-                f"maximum likelihood without privacy if columns are normal and classes even, {width.low:.3g} to "
-                f"{width.high:.3g} times over skewed and 0/1 columns and one record in ten of the second class.",
+                "maximum likelihood without privacy if columns are normal, classes even and log-odds of deviation 1, "
+                f"{width.low:.3g} to {width.high:.3g} times over correlated, skewed and 0/1 columns, one record in ten "
+                "of the second class or log-odds of deviation 3.",
                 "The staged classifier and a step with its covariance share the budget; weights are chosen from what "
                 "was released, never by looking at the data.",
             ),

@@ -41,7 +41,7 @@ from gratis.records.settings import Descent, FeatureSettings
 from gratis.stages.calibration import calibrate_scores, calibration_event
 from gratis.stages.class_prior import class_counts_event, release_class_prior
 from gratis.stages.constant_feature import CONSTANT, WithConstant
-from gratis.stages.feature_descent import Engine, FeatureDescent, descend_features, dual_obstacle, feature_descent_event
+from gratis.stages.feature_descent import Engine, FeatureDescent, descend_rows, dual_obstacle, feature_descent_event
 from gratis.stages.feature_mean import CentredFeatures, release_feature_mean
 from gratis.stages.flow import flow_rate
 from gratis.stages.gram import FeatureMap
@@ -99,12 +99,17 @@ class FixedFeatures:
     feature_seed: int = 0
     centre: bool = True
     descent: Descent = field(default_factory=Descent)
-    needs_arrays: bool = True
+    clips_rows: bool = True  # one by one: a person's rows would not stay together
 
     def __post_init__(self) -> None:
         if self.descent.noise == "paper" and (self.budget.epsilon is None or self.reading.standardise):
             raise GratisError("the paper's noise is for a budget in epsilon and delta that all goes to the descent")
         self.feature_map  # noqa: B018 - refuses sizes that cannot be
+
+    @property
+    def needs_arrays(self) -> bool:
+        """The dual needs the inner products of all records with one another; the primal's gradients are sums."""
+        return self.descent.engine == "dual"
 
     @property
     def chosen_from_releases(self) -> bool:
@@ -255,7 +260,6 @@ class FixedFeatures:
 
     def run(self, rows: Rows, *, noise: NoiseSource) -> FeatureRelease:
         """Release scales, the mean of the features where it is planned, and θ."""
-        X, y = rows.arrays()
         scales, _ = self._scales
         plan, reading = self.plan, self.reading
         features, target = reading.public_features(self.facts.columns), reading.public_target()
@@ -263,7 +267,8 @@ class FixedFeatures:
             features = release_location_scale(rows, scales[0], noise=noise, impute=reading.impute)
         if len(scales) == 2:
             target = release_location_scale(rows.targets(), scales[1], noise=noise)
-        inputs = zero_rows(features.transform(X), y)
+        # Maps and contributions may be sent to a cluster: they must not hold the noise source.
+        inputs = rows.mapped(lambda X, y: (zero_rows(features.transform(X), y), y))
         settings, relation = self._settings(plan), self.budget.neighbouring
         feature_map: Any = self.feature_map
         how: dict[str, Any] = {
@@ -275,34 +280,30 @@ class FixedFeatures:
             "average": bool(self.descent.average),
         }  # fmt: skip
         if self.facts.classes is None:
-            goals = target.transform(y[:, None])[:, 0]
-            model: Any = SquaredErrorModel()
-            run = descend_features(feature_map, inputs, goals, model, mu=self._regression_mu, **how, **written)
+            aimed = inputs.mapped(lambda X, y: (X, target.transform(y[:, None])[:, 0]))
+            run = descend_rows(feature_map, aimed, SquaredErrorModel(), mu=self._regression_mu, **how, **written)
             return FeatureRelease(features, target, feature_map, run.parameters, np.zeros(1), str(run.choice.engine))
         # Every record's features are scaled to norm 1: then one clip norm suits all of them.
         unit = CentredFeatures(feature_map, np.zeros(feature_map.n_features), row_norm=1.0)
         stored, inputs = _stored(unit, inputs)
         feature_map = unit
         if settings.mean_mu:
-            mean, _ = release_feature_mean(
-                stored, inputs, 1.0, mu=settings.mean_mu, neighbouring=relation, noise=noise, counted=np.isfinite(y)
-            )
+            mean, _ = release_feature_mean(stored, inputs, 1.0, mu=settings.mean_mu, neighbouring=relation, noise=noise)
             feature_map = CentredFeatures(unit, mean, row_norm=1.0)
             stored = CentredFeatures(stored, mean, row_norm=1.0)
         assert settings.descent_mu is not None
         classes = self.facts.classes
         if not self.chosen_from_releases:
-            run = descend_features(stored, inputs, y, SoftmaxModel(classes), mu=settings.descent_mu, **how, **written)
+            run = descend_rows(stored, inputs, SoftmaxModel(classes), mu=settings.descent_mu, **how, **written)
             parameters, intercept, prior = run.parameters, np.zeros(classes), None
         else:
-            run, parameters, intercept, prior = _from_the_prior(stored, inputs, y, classes, self.descent, settings, how)
+            run, parameters, intercept, prior = _from_the_prior(stored, inputs, classes, self.descent, settings, how)
         return FeatureRelease(features, target, feature_map, parameters, intercept, str(run.choice.engine), prior)
 
 
 def _from_the_prior(
     features: FeatureMap,
-    inputs: NDArray[Any],
-    y: Array,
+    inputs: Rows,
     classes: int,
     descent: Descent,
     settings: FeatureSettings,
@@ -313,33 +314,38 @@ def _from_the_prior(
     **Guarantee**: that of three releases in turn, each by the event of its μ in `settings`; clip norm, flow time and
     momentum of the second are functions of the first, scores of the third of the first two.
     """
-    noise, relation, n = how["noise"], how["neighbouring"], len(y)
+    noise, relation, n = how["noise"], how["neighbouring"], inputs.n_rows
     assert settings.counts_mu is not None
     assert settings.calibration_mu is not None
     assert settings.descent_mu is not None
     counts = class_counts_event(mu=settings.counts_mu, neighbouring=relation)
-    prior = release_class_prior(Rows.held(inputs, y), classes, counts, noise=noise)
+    prior = release_class_prior(inputs, classes, counts, noise=noise)
     flow = feature_flow(n, prior, mu=settings.descent_mu, neighbouring=relation, clip_norm=descent.clip_norm)
     rate, momentum = flow_rate(flow.time, settings.steps, flow.largest_step)
     with_constant = WithConstant(features)
-    run = descend_features(
-        with_constant, inputs, y, SoftmaxModel(classes, prior), mu=settings.descent_mu, clip_norm=flow.clip_norm,
+    run = descend_rows(
+        with_constant, inputs, SoftmaxModel(classes, prior), mu=settings.descent_mu, clip_norm=flow.clip_norm,
         learning_rate=rate, momentum=momentum, average=descent.average is not False, **how,
     )  # fmt: skip
     slopes = run.parameters - run.parameters.mean(axis=1, keepdims=True)
-    scores = np.zeros((n, classes))
-    for columns, values in with_constant.blocks(inputs):
-        scores += values.astype(np.float64) @ slopes[columns]
+
+    def scored(X: Array, y: Array) -> tuple[Array, Array]:
+        scores = np.zeros((len(X), classes))
+        for columns, values in with_constant.blocks(X):
+            scores += values.astype(np.float64) @ slopes[columns]
+        return scores, y
+
     factor, shift = calibrate_scores(
-        Rows.held(scores, y), prior, scale=_SCORE_SIZE, most=largest_factor(n, features.n_features, classes),
+        inputs.mapped(scored, n_features=classes), prior, scale=_SCORE_SIZE,
+        most=largest_factor(n, features.n_features, classes),
         event=calibration_event(n, classes, mu=settings.calibration_mu, neighbouring=relation), noise=noise,
     )  # fmt: skip
-    slopes = factor * slopes
-    intercept = np.log(prior) + shift + CONSTANT * slopes[-1]
+    stretched = factor * slopes
+    intercept = np.log(prior) + shift + CONSTANT * stretched[-1]
     # Back on a public grid, far finer than the noise: what products leave in the last bits tells nothing.
     weights = averaging_weights(settings.steps, average=descent.average is not False, momentum=momentum)
     std = flow.clip_norm * rate * run.event.noise_stds.values[0] * float(np.sqrt(np.square(weights).sum()))
-    return run, snap(slopes[:-1], std), snap(intercept, std), prior
+    return run, snap(stretched[:-1], std), snap(intercept, std), prior
 
 
 def _planned_rate(settings: FeatureSettings) -> float:
@@ -353,11 +359,14 @@ def _regression_plan(n: int, d: int, p: int, budget: Budget, activation: str) ->
     return plan_random_features(n, d, p, budget, activation=activation, twin_records=_TWIN_RECORDS)
 
 
-def _stored(features: Any, rows: Array) -> tuple[Any, NDArray[Any]]:
-    """Compute features once where they fit; the map and the rows to use from here on."""
-    if 4 * len(rows) * features.n_features > _STORE_BYTES:
+def _stored(features: Any, rows: Rows) -> tuple[Any, Rows]:
+    """Compute features of rows in memory once where they fit; the map and the rows to use from here on."""
+    if not rows.in_memory or 4 * rows.n_rows * features.n_features > _STORE_BYTES:
         return features, rows
-    kept = np.concatenate([values for _, values in features.blocks(rows)], axis=1)
+    kept = rows.mapped(
+        lambda X, y: (np.concatenate([values for _, values in features.blocks(X)], axis=1), y),
+        n_features=features.n_features,
+    )
     stored = StoredFeatures(
         features.n_features, features.exact_gram, features.largest_square_norm, features.typical_square_norm
     )

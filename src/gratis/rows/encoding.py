@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -177,6 +178,16 @@ class EncodedRows:
         # Every column of a batch costs some microseconds whatever its length: wide tables take larger batches.
         wide = min(_WIDE_ROWS, _WIDE_NUMBERS // max(self.n_features, 1))
         self._batch_rows = max(1, wide, min(2**16, _NUMBERS_AT_ONCE // max(self.n_features, 1)))
+
+    @property
+    def skips(self) -> bool:
+        """Whether a part of the rows can be read without those before it."""
+        return self._table.skips
+
+    @property
+    def text_file(self) -> Path | None:
+        """The file, if it is text that every reading parses anew."""
+        return self._table.path if self._table.is_text else None
 
     def batches(self) -> Iterator[tuple[Array, Array]]:
         """Yield (X, y) in stored order."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -109,6 +110,11 @@ class FileRows:
         self.target, self.features = target, tuple(names)
         self.n_rows, self.n_features = check_count("n_rows", n_rows or table.n_rows), len(names)
         self._batch_rows = _rows_at_once(self.n_features, batch_rows)
+
+    @property
+    def text_file(self) -> Path | None:
+        """The file, if it is text that every reading parses anew."""
+        return self._table.path if self._table.is_text else None
 
     def batches(self) -> Iterator[Batch]:
         """Yield (X, y) in stored order."""

@@ -51,11 +51,15 @@ class Table(ABC):
     types: dict[str, Any]
     n_rows: int | None
     states_types: bool = True  # or guessed from the first cells
+    is_text: bool = False  # parsed at every reading
+    skips: bool = False  # whether rows can be read without those before them
     for_python: bool = False  # refusals name options of the command line, or parameters
     index_columns: tuple[str, ...] = ()  # what pandas says that it wrote as an index
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = _existing(path)
+        self.path = Path(path)
+        if not self.path.exists():
+            raise GratisError(f"there is no file {os.fspath(path)!r}")
         self._as_opened = self._stamp()
         self._open_head()
 
@@ -114,6 +118,8 @@ class Table(ABC):
 class ParquetTable(Table):
     """A Parquet file; only the chosen columns are read, through small buffers, so row groups may be large."""
 
+    skips = True
+
     def _open_head(self) -> None:
         try:
             with self._open() as file:
@@ -160,6 +166,8 @@ class _RowGroups(Table):
 
 class ParquetFolder(Table):
     """All Parquet files of a folder as one table, in the order of their names; they must have the same columns."""
+
+    skips = True
 
     def _open_head(self) -> None:
         self._files = [ParquetTable(path) for path in self._paths()]
@@ -222,6 +230,7 @@ class CSVTable(Table):
 
     n_rows = None
     states_types = False
+    is_text = True
 
     def __init__(self, path: str | os.PathLike[str], **told: str | None) -> None:
         self._told = told
@@ -403,9 +412,3 @@ def pandas_index(schema: Any) -> tuple[str, ...]:
         return tuple(name for name in named if isinstance(name, str))
     except (ValueError, AttributeError, TypeError):
         return ()  # metadata of another writer
-
-
-def _existing(path: str | os.PathLike[str]) -> Path:
-    if not Path(path).exists():
-        raise GratisError(f"there is no file {os.fspath(path)!r}")
-    return Path(path)

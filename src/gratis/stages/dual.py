@@ -141,9 +141,9 @@ def simulate_dual(
     if clip_norms.ndim != 1 or not (clip_norms > 0).all():
         raise GratisError("clip norms must be positive, one for each setting")
     n, batch, k = len(gram.train), clip_norms.size, model.outputs
-    shape = (batch, n_seeds, k)
-    rates = np.broadcast_to(np.asarray(learning_rates, dtype=dtype), (steps, batch))[:, :, None, None] / n
-    stds = np.broadcast_to(np.asarray(noise_stds, dtype=dtype), (steps, batch))[:, :, None, None]
+    shape = (n_seeds, batch, k)  # settings inside: numpy is slow at short inner axes, and there are few seeds
+    rates = np.broadcast_to(np.asarray(learning_rates, dtype=dtype), (steps, batch))[:, :, None] / n
+    stds = np.broadcast_to(np.asarray(noise_stds, dtype=dtype), (steps, batch))[:, :, None]
     wanted = sorted({check_count("a recorded step", t) for t in (record if record is not None else (steps,))})
     targets = model.targets(y)[:, :, None, :].astype(dtype)
     test_targets = model.targets(y_test)[:, :, None, :].astype(dtype)
@@ -162,26 +162,27 @@ def simulate_dual(
     means, variances = np.zeros((len(cross), *shape)), np.zeros((batch, len(cross)))
     noise = _coloured_noise(lambda size: rng.standard_normal(size, dtype=dtype), factor, steps, n_seeds * k)
     for t in range(steps):
-        moved = clipped_factors(model, scores, targets, norms, clip_norms[:, None]) * rates[t]
+        moved = clipped_factors(model, scores, targets, norms, clip_norms)
+        moved *= rates[t]
         weights += moved
         scores -= (K @ moved.reshape(n, -1)).reshape(n, *shape)
         if noisy:
             white, coloured = next(noise)
-            drawn += stds[t] * white.reshape(-1, 1, n_seeds, k)
-            scores += stds[t] * coloured.reshape(n, 1, n_seeds, k)
-            variance += np.square(stds[t, :, 0, 0], dtype=np.float64)
+            drawn += stds[t] * white.reshape(-1, n_seeds, 1, k)
+            scores += stds[t] * coloured.reshape(n, n_seeds, 1, k)
+            variance += np.square(stds[t, :, 0], dtype=np.float64)
         if t + 1 in wanted:
             means = (projected @ drawn.reshape(len(drawn), -1) - cross @ weights.reshape(n, -1)).reshape(-1, *shape)
             variances = np.multiply.outer(variance, left_over)
             losses.append(_test_loss(model, means, variances, test_targets, rng))
-    return DualRuns(tuple(wanted), np.array(losses), means, variances)
+    return DualRuns(tuple(wanted), np.array(losses), means.swapaxes(1, 2), variances)
 
 
 def _test_loss(model: ScoreModel, means: Array, variances: Array, targets: Array, rng: np.random.Generator) -> Array:
     """Return the mean over test points of the loss averaged over the undrawn noise, (B, S)."""
-    spread = variances.T[:, :, None]
+    spread = variances.T[:, None, :]
     if hasattr(model, "expected_loss"):
-        return np.asarray(model.expected_loss(means, targets, spread).mean(axis=0, dtype=np.float64))
+        return np.asarray(model.expected_loss(means, targets, spread).mean(axis=0, dtype=np.float64)).T
     # Only the marginal law at each point matters for a mean of losses.
     sampled = means + np.sqrt(spread)[..., None] * rng.standard_normal(means.shape)
-    return np.asarray(model.loss(sampled, targets).mean(axis=0, dtype=np.float64))
+    return np.asarray(model.loss(sampled, targets).mean(axis=0, dtype=np.float64)).T

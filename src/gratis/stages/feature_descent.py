@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gratis.accounting import unit_descent_event
 from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.numerics.rounding import rounding_inflation
 from gratis.records.checks import check_positive
 from gratis.records.errors import GratisError
@@ -18,7 +19,7 @@ from gratis.records.events import FullBatchDescent
 from gratis.records.neighbouring import Neighbouring
 from gratis.stages.dual import ScoreModel
 from gratis.stages.gram import FeatureMap
-from gratis.stages.primal_features import KeptFeatures, averaging_weights, run_primal
+from gratis.stages.primal_features import averaging_weights, run_primal
 from gratis.stages.row_space import row_space_excess, run_row_space
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "FeatureDescent",
     "choose_engine",
     "descend_features",
+    "descend_rows",
     "dual_obstacle",
     "feature_descent_event",
 ]
@@ -38,6 +40,7 @@ Array = NDArray[Any]
 # which less cannot be proved beforehand go to the primal.
 DUAL_TOLERANCE = 2.0**-10
 MEMORY_LIMIT = 4e9
+NOT_IN_MEMORY = "it needs the inner products of all records with one another, and these are not in one memory"
 
 
 class Engine(StrEnum):
@@ -151,23 +154,7 @@ def feature_descent_event(
     )
 
 
-def descend_features(
-    features: FeatureMap,
-    X: Array,
-    y: ArrayLike,
-    model: ScoreModel,
-    *,
-    steps: int,
-    clip_norm: float,
-    learning_rate: float | Array,
-    mu: float,
-    neighbouring: Neighbouring,
-    noise: NoiseSource,
-    average: bool = False,
-    momentum: float = 0.0,
-    engine: Engine | None = None,
-    memory_limit: float = MEMORY_LIMIT,
-) -> FeatureDescent:
+def descend_features(features: FeatureMap, X: Array, y: ArrayLike, model: ScoreModel, **how: Any) -> FeatureDescent:
     """Run Algorithm 1 of S0 on fixed features from θ₀ = 0 and release θ_T (or the mean of the last half).
 
     θ_t = θ_{t−1} − η_t·[(1/n)Σ clip_C(gᵢ) + C·s·N(0, I)], gᵢ = φᵢ(mean(φᵢᵀθ) − yᵢ)ᵀ. With momentum β the same noisy
@@ -182,6 +169,8 @@ def descend_features(
     ----------
     features : FeatureMap
     X, y : (n, d), (n,) or (n, k)
+    how : steps, clip_norm, learning_rate, mu, neighbouring, noise, …
+        As in `descend_rows`.
     learning_rate : float or (T,)
     momentum : float
         β in [0, 1), of public facts or earlier releases.
@@ -197,11 +186,34 @@ def descend_features(
     ((200, 1), <Engine.DUAL: 'dual'>)
     """
     rows = np.asarray(X)
-    targets = model.targets(y)
-    if rows.ndim != 2 or len(rows) != len(targets):
+    if rows.ndim != 2 or len(rows) != len(model.targets(y)):
         raise GratisError("X must be a matrix with one row for each target")
+    return descend_rows(features, Rows.held(rows, np.asarray(y)), model, **how)
+
+
+def descend_rows(
+    features: FeatureMap,
+    rows: Rows,
+    model: ScoreModel,
+    *,
+    steps: int,
+    clip_norm: float,
+    learning_rate: float | Array,
+    mu: float,
+    neighbouring: Neighbouring,
+    noise: NoiseSource,
+    average: bool = False,
+    momentum: float = 0.0,
+    engine: Engine | None = None,
+    memory_limit: float = MEMORY_LIMIT,
+) -> FeatureDescent:
+    """`descend_features` on rows (X, y), wherever they are: with the same parameters and guarantee.
+
+    Where the rows are not in memory the primal runs, whose gradients are sums over records. The dual is refused: it
+    needs the inner products of all records with one another.
+    """
     event = feature_descent_event(
-        len(rows), features.n_features, model.outputs, steps, mu=mu, neighbouring=neighbouring
+        rows.n_rows, features.n_features, model.outputs, steps, mu=mu, neighbouring=neighbouring
     )
     clip_norm = check_positive("clip_norm", clip_norm)
     rates = np.asarray(learning_rate, dtype=np.float64)
@@ -214,30 +226,32 @@ def descend_features(
     rates = np.broadcast_to(rates, event.steps)
     if not 0 <= momentum < 1:
         raise GratisError("momentum must be at least 0 and less than 1")
-    if engine is None:
-        choice = choose_engine(
-            features, event, clip_norm=clip_norm, learning_rate=rates, mu=mu, n_inputs=rows.shape[1],
-            outputs=model.outputs, momentum=momentum, memory_limit=memory_limit,
-        )  # fmt: skip
-    else:
+    if engine is not None:
         choice = EngineChoice(Engine(engine), "chosen by the caller")
         obstacle = dual_obstacle(features, event, model.outputs, clip_norm, rates, mu, momentum, memory_limit)
-        if choice.engine is Engine.DUAL and obstacle is not None:
-            raise GratisError(f"the dual engine cannot run here: {obstacle}")
-    finite = np.isfinite(rows).all(axis=1)
-    rows = np.where(finite[:, None], rows, 0)
-    targets = np.where(finite[:, None, None], targets, np.nan)
-    noise_std = event.noise_stds.values[0]
-    weights = averaging_weights(event.steps, average=average, momentum=momentum)
-    if choice.engine is Engine.DUAL:
-        parameters = run_row_space(
-            features, rows, model, targets, clip_norm=clip_norm, rates=rates, noise_std=noise_std, weights=weights,
-            noise=noise, momentum=momentum,
+        if choice.engine is Engine.DUAL and (obstacle or not rows.in_memory):
+            raise GratisError(f"the dual engine cannot run here: {obstacle or NOT_IN_MEMORY}")
+    elif not rows.in_memory:
+        choice = EngineChoice(Engine.PRIMAL, NOT_IN_MEMORY)
+    else:
+        choice = choose_engine(
+            features, event, clip_norm=clip_norm, learning_rate=rates, mu=mu, n_inputs=rows.n_features,
+            outputs=model.outputs, momentum=momentum, memory_limit=memory_limit,
         )  # fmt: skip
+    noise_std = event.noise_stds.values[0]
+    how: dict[str, Any] = {
+        "clip_norm": clip_norm, "rates": rates, "momentum": momentum,
+        "weights": averaging_weights(event.steps, average=average, momentum=momentum),
+    }  # fmt: skip
+    if choice.engine is Engine.DUAL:
+        X, y = rows.arrays()
+        finite = np.asarray(np.isfinite(X).all(axis=1))
+        targets = np.where(finite[:, None, None], model.targets(y), np.nan)
+        X = np.where(finite[:, None], X, 0)
+        parameters = run_row_space(features, X, model, targets, noise_std=noise_std, noise=noise, **how)
     else:
         parameters = run_primal(
-            KeptFeatures(features, rows, memory_limit=memory_limit), model, targets, clip_norm=clip_norm,
-            rates=rates, weights=weights, add_noise=lambda gradient: noise.release(gradient, noise_std),
-            momentum=momentum,
+            rows, features, model, add_noise=lambda gradient: noise.release(gradient, noise_std),
+            memory_limit=memory_limit, **how,
         )  # fmt: skip
     return FeatureDescent(np.nan_to_num(parameters, nan=0.0, posinf=0.0, neginf=0.0), event, choice)

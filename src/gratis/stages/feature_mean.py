@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.mechanisms.noise import NoiseSource
-from gratis.numerics.rounding import ROWS_PER_CHUNK, rounding_inflation
+from gratis.mechanisms.rows import Rows
+from gratis.numerics.rounding import rounding_inflation
 from gratis.records.checks import check_positive
 from gratis.records.events import GaussianRelease
 from gratis.records.neighbouring import Neighbouring
@@ -41,28 +42,27 @@ def feature_mean_event(
 
 
 def release_feature_mean(
-    features: FeatureMap, X: Array, bound: float, *, mu: float, neighbouring: Neighbouring, noise: NoiseSource,
-    counted: NDArray[np.bool_] | None = None,
-) -> tuple[NDArray[np.float64], GaussianRelease]:  # fmt: skip
-    """Release (1/n)Σφᵢ·min(1, bound/‖φᵢ‖) + N(0, s²I) and the event that pays for it.
+    features: FeatureMap, rows: Rows, bound: float, *, mu: float, neighbouring: Neighbouring, noise: NoiseSource
+) -> tuple[NDArray[np.float64], GaussianRelease]:
+    """Release (1/n)Σφᵢ·min(1, bound/‖φᵢ‖) + N(0, s²I) over rows (X, y), and the event that pays for it.
 
-    **Guarantee**: `mu`-GDP under `neighbouring`; every row adds at most bound/n whatever it is, and a row that is not
-    `counted` adds nothing (n stays the number of all rows, which is public).
+    **Guarantee**: `mu`-GDP under `neighbouring`; every row adds at most bound/n whatever it is, and a row whose y is
+    not finite adds nothing (n stays the number of all rows, which is public).
     """
-    n, p = len(X), features.n_features
+    n, p = rows.n_rows, features.n_features
     event = feature_mean_event(n, p, bound, mu=mu, neighbouring=neighbouring)
-    squares = np.zeros(n)
-    for _, values in features.blocks(X):
-        squares += np.einsum("ij,ij->i", values, values, dtype=np.float64)
-    weights = np.minimum(1, bound / np.maximum(np.sqrt(squares), 1e-140)) / n
-    if counted is not None:
-        weights = np.where(counted, weights, 0.0)
-    mean = np.zeros(p)
-    for columns, values in features.blocks(X):
-        for start in range(0, n, ROWS_PER_CHUNK):
-            rows = slice(start, start + ROWS_PER_CHUNK)
-            mean[columns] += weights[rows] @ values[rows].astype(np.float64)
-    return noise.release(mean, event.noise_std), event
+
+    def clipped(X: Array, y: Array) -> Array:
+        squares, total = np.zeros(len(X)), np.zeros(p)
+        for _, values in features.blocks(X):
+            squares += np.einsum("ij,ij->i", values, values, dtype=np.float64)
+        weights = np.minimum(1, bound / np.maximum(np.sqrt(squares), 1e-140)) / n
+        weights = np.where(np.isfinite(y), weights, 0.0)
+        for columns, values in features.blocks(X):
+            total[columns] = weights @ values.astype(np.float64)
+        return total
+
+    return noise.release(rows.total(clipped), event.noise_std), event
 
 
 @dataclass(frozen=True, slots=True)

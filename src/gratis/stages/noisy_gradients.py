@@ -19,7 +19,7 @@ from gratis.records.errors import GratisError
 from gratis.records.events import FullBatchDescent
 from gratis.stages.poisson_sampling import PoissonSampling
 
-__all__ = ["full_batch_gradients", "poisson_gradients"]
+__all__ = ["full_batch_gradients", "noise_in_gradients", "poisson_gradients"]
 
 Rows = NDArray[np.intp] | None
 
@@ -33,7 +33,7 @@ def full_batch_gradients(
     inflation are those of all ranks' records (`train_full_batch` and `gratis.privatise` check it).
     """
     scale = event.n_records * gradient.clip_norm
-    for std in event.noise_stds.array() / (event.learning_rates.array() * event.clip_norm):
+    for std in _unit_stds(event):
         total = _total(gradient, X, y, None, ranks)
         yield gradient.clip_norm * _noised(total / scale, float(std), noise, ranks)
 
@@ -46,13 +46,28 @@ def poisson_gradients(
     **Guarantee**: what is yielded satisfies `accounting.account(sampling.event)` together. Every rank draws the batch
     of its own records with its own secret source; r is the rounding inflation of all n records.
     """
-    kappa = sampling.event.neighbouring.sensitivity_factor
-    std = sampling.event.noise_multiplier * network_rounding_inflation(sampling.n_records, sensitivity=kappa)
+    std = _inflated(sampling)
     scale = gradient.clip_norm / sampling.expected_batch_size
     own = sampling if len(X) == sampling.n_records else replace(sampling, n_records=len(X))
     for rows in own.batches(noise):
         total = _total(gradient, X, y, rows, ranks)
         yield scale * _noised(total / gradient.clip_norm, std, noise, ranks)
+
+
+def noise_in_gradients(schedule: FullBatchDescent | PoissonSampling, clip_norm: float) -> float:
+    """Return the standard deviation of the noise in every coordinate of what the first step yields; it is public."""
+    if isinstance(schedule, PoissonSampling):
+        return clip_norm / schedule.expected_batch_size * _inflated(schedule)
+    return clip_norm * float(_unit_stds(schedule)[0])
+
+
+def _unit_stds(event: FullBatchDescent) -> NDArray[np.float64]:
+    return event.noise_stds.array() / (event.learning_rates.array() * event.clip_norm)
+
+
+def _inflated(sampling: PoissonSampling) -> float:
+    kappa = sampling.event.neighbouring.sensitivity_factor
+    return sampling.event.noise_multiplier * network_rounding_inflation(sampling.n_records, sensitivity=kappa)
 
 
 def _total(gradient: ClippedGradientSum, X: Tensor, y: Tensor, rows: Rows, ranks: Ranks) -> NDArray[np.float64]:

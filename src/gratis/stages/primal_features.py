@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gratis.numerics.rounding import ROWS_PER_CHUNK
+from gratis.mechanisms.rows import Rows
 from gratis.stages.dual import ScoreModel, clipped_factors
 from gratis.stages.gram import FeatureMap
 
@@ -17,10 +17,11 @@ __all__ = ["KeptFeatures", "averaging_weights", "run_primal"]
 Array = NDArray[Any]
 
 _CACHED_ENTRIES = 2**16
+_CHUNK_BYTES = 2**30  # of features that a chunk may hold while its part of one gradient is computed
 
 
 class KeptFeatures:
-    """Features of fixed rows, computed once and kept in float32 when they fit, made anew in each pass otherwise.
+    """Features of the rows of a chunk, computed once and kept in float32 when they fit, made anew otherwise.
 
     >>> from gratis.models.random_features import RandomFeatures
     >>> kept = KeptFeatures(RandomFeatures(n_inputs=2, n_features=5), np.eye(2), memory_limit=1e9)
@@ -61,16 +62,11 @@ class KeptFeatures:
         return scores
 
     def transposed_products(self, factors: Array) -> NDArray[np.float64]:
-        """Return Φᵀf, rows summed by chunks in float64 (the order that `rounding_inflation` bounds)."""
-        n, p = self.shape
-        total = np.zeros((p, factors.shape[1]))
+        """Return Φᵀf, added up in float64."""
+        total = np.zeros((self.shape[1], factors.shape[1]))
         for columns, values in self._blocks():
-            for start in range(0, n, ROWS_PER_CHUNK):
-                chunk, weights = values[start : start + ROWS_PER_CHUNK], factors[start : start + ROWS_PER_CHUNK]
-                subtotal = np.zeros((values.shape[1], factors.shape[1]))
-                for rows, double in _in_cache(chunk):
-                    subtotal += double.T @ weights[rows]
-                total[columns] += subtotal
+            for rows, double in _in_cache(values):
+                total[columns] += double.T @ factors[rows]
         return total
 
 
@@ -108,32 +104,54 @@ def averaging_weights(steps: int, *, average: bool, momentum: float = 0.0) -> ND
 
 
 def run_primal(
-    kept: KeptFeatures,
+    rows: Rows,
+    features: FeatureMap,
     model: ScoreModel,
-    targets: Array,
     *,
     clip_norm: float,
     rates: Array,
     weights: Array,
     add_noise: Callable[[Array], Array],
     momentum: float = 0.0,
+    memory_limit: float = 0.0,
 ) -> NDArray[np.float64]:
     """Return Σ_t c_t·(step t) with step t = −η_t·C·add_noise((1/n)Σ clip₁(gᵢ/C)), gradients at θ_{t−1} + βv_{t−1}.
 
-    v_t = βv_{t−1} + (step t) and θ_t = θ_{t−1} + v_t: Nesterov's momentum, or Algorithm 1 for β = 0.
+    v_t = βv_{t−1} + (step t) and θ_t = θ_{t−1} + v_t: Nesterov's momentum, or Algorithm 1 for β = 0. Gradients are
+    sums over `rows` (X, y), wherever these are; features of rows in memory are kept up to `memory_limit` bytes.
 
     **Guarantee**: each record adds a matrix of norm at most 1/n to what `add_noise` receives, so its ℓ2 sensitivity
-    is κ/n times `rounding_inflation(n, p + k, sensitivity=κ)`. `kept` holds private rows: nothing but the noisy
-    gradients leaves this function.
+    is κ/n times `rounding_inflation(n, p + k, sensitivity=κ)`. A record with a target or an entry of X that is not
+    finite adds nothing. Nothing but the noisy gradients leaves this function.
     """
-    n, p = kept.shape
-    norms, clips = kept.norms()[:, None], np.array([clip_norm])
+    p, clips = features.n_features, np.array([clip_norm])
+    seen = _with_features(rows, features, model, memory_limit)
     parameters, velocity, combined = (np.zeros((p, model.outputs)) for _ in range(3))
     for t in range(len(rates)):
-        scores = kept.products(parameters + momentum * velocity)[:, None, :]
-        factors = clipped_factors(model, scores, targets, norms, clips)[:, 0] / clip_norm
-        step = -rates[t] * clip_norm * add_noise(kept.transposed_products(factors) / n)
+        place = parameters + momentum * velocity
+
+        def clipped(kept: Any, targets: Array, norms: Array, place: Array = place) -> Array:
+            scores = kept.products(place)[:, None, :]
+            factors = clipped_factors(model, scores, targets, norms, clips)[:, 0] / clip_norm
+            return np.asarray(kept.transposed_products(factors))
+
+        step = -rates[t] * clip_norm * add_noise(seen.total(clipped) / rows.n_rows)
         velocity = momentum * velocity + step
         parameters += velocity
         combined += weights[t] * step
     return combined
+
+
+def _with_features(rows: Rows, features: FeatureMap, model: ScoreModel, memory_limit: float) -> Rows:
+    """Rows (X, y) as (features of a chunk, targets, ‖φᵢ‖)."""
+    kept = rows.in_memory and 4.0 * rows.n_rows * features.n_features <= memory_limit
+    limit = memory_limit if kept else _CHUNK_BYTES
+
+    def seen(X: Array, y: Array) -> tuple[Any, ...]:
+        finite = np.asarray(np.isfinite(X).all(axis=1))
+        found = KeptFeatures(features, np.where(finite[:, None], X, 0), memory_limit=limit)
+        return found, np.where(finite[:, None, None], model.targets(y), np.nan), found.norms()[:, None]
+
+    if rows.in_memory and not kept:  # as a stream is, whose maps are made anew at every reading
+        rows = Rows(rows.chunks, rows.n_rows, rows.n_features, chunks=rows.chunks)
+    return rows.mapped(seen)

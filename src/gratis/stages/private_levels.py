@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from scipy.special import ndtri
@@ -15,7 +15,7 @@ from gratis.records.checks import check_count, check_delta, check_positive
 from gratis.records.events import ThresholdedCounts
 from gratis.records.neighbouring import Neighbouring
 
-__all__ = ["levels_event", "release_levels"]
+__all__ = ["count_levels", "levels_event", "release_levels"]
 
 Values = Sequence[str | None]
 
@@ -44,8 +44,22 @@ def levels_event(n_columns: int, *, mu: float, failure: float, neighbouring: Nei
     )
 
 
+def count_levels(batches: Iterable[Sequence[Values]]) -> list[Counter[str]]:
+    """Count the values of each column exactly. Private: for `release_levels` alone.
+
+    `batches` hold, for each column, one value or None for each record that contributes; a record whose target is
+    missing must not be among them.
+    """
+    counters: list[Counter[str]] = []
+    for batch in batches:
+        counters = counters or [Counter() for _ in batch]
+        for counter, values in zip(counters, batch, strict=True):
+            counter.update(value for value in values if value is not None)
+    return counters
+
+
 def release_levels(
-    batches: Iterable[Sequence[Values]],
+    counters: Sequence[Mapping[str, int]],
     event: ThresholdedCounts,
     *,
     most: int,
@@ -53,18 +67,13 @@ def release_levels(
 ) -> tuple[tuple[tuple[str, float], ...], ...]:
     """Return for each column the values whose noisy counts reach the threshold, with them, the most frequent first.
 
-    `batches` hold, for each column, one value or None for each record that contributes; a record whose target is
-    missing must not be among them. At most `most` values a column are returned, by their noisy counts.
+    `counters` are those of `count_levels`, one for each column, or sums of such. At most `most` values a column are
+    returned, by their noisy counts.
 
-    **Guarantee**: that of `event`, from `levels_event` for as many columns as a batch has, under its own relation.
+    **Guarantee**: that of `event`, from `levels_event` for as many columns as are counted, under its own relation.
     Only values that occur get noise: that a value occurs in one record alone is told with the probability that the
     event states, and what is told of the others is Gaussian.
     """
-    counters: list[Counter[str]] = []
-    for batch in batches:
-        counters = counters or [Counter() for _ in batch]
-        for counter, values in zip(counters, batch, strict=True):
-            counter.update(value for value in values if value is not None)
     occurring = [(column, value) for column, counter in enumerate(counters) for value in sorted(counter)]
     exact = np.array([counters[column][value] for column, value in occurring], dtype=np.float64)
     counts = noise.release(exact, event.noise_std)

@@ -12,15 +12,12 @@ from numpy.typing import NDArray
 
 from gratis.models.kernels import infinite_width_diagonal, infinite_width_kernel
 from gratis.models.random_features import Activation, RandomFeatures, SquaredErrorModel
+from gratis.planning.bounds.early_stopping import EarlyStopping
 from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
-from gratis.records.events import FullBatchDescent, GaussianRelease
-from gratis.records.neighbouring import Neighbouring
-from gratis.stages.calibration import calibration_event
-from gratis.stages.class_prior import class_counts_event
+from gratis.records.events import FullBatchDescent
 from gratis.stages.dual import simulate_dual
-from gratis.stages.feature_descent import EngineChoice, choose_engine, feature_descent_event
-from gratis.stages.feature_mean import feature_mean_event
+from gratis.stages.feature_descent import EngineChoice, choose_engine
 from gratis.stages.gram import Gram, Spectrum, accumulate_gram, decompose
 
 __all__ = [
@@ -28,12 +25,7 @@ __all__ = [
     "draw_sign_twin",
     "feature_second_moment",
     "gaussian_gram",
-    "parse_activation",
-    "planned_calibration",
-    "planned_counts",
-    "planned_descent",
     "planned_engine",
-    "planned_mean",
     "shrunken",
 ]
 
@@ -72,16 +64,17 @@ class SignTwin:
         """Test features in the basis of the training ones, (m, r): as long to compute as a simulation, used by all."""
         return np.asarray(self.gram.cross @ self.spectrum.whitening())
 
-    def modes(self) -> dict[str, Any]:
-        """Return what the closed form without clipping needs (`planning.bounds.early_stopping`)."""
-        return {
-            "n_records": len(self.y),
-            "eigenvalues": self.spectrum.values,
-            "modes": self.spectrum.vectors.T @ self.y,
-            "projections": self.projections,
-            "test_diagonal": self.gram.test_diagonal,
-            "test_targets": self.y_test,
-        }
+    @cached_property
+    def closed_form(self) -> EarlyStopping:
+        """Losses without clipping."""
+        return EarlyStopping(
+            n_records=len(self.y),
+            eigenvalues=self.spectrum.values,
+            modes=self.spectrum.vectors.T @ self.y,
+            projections=self.projections,
+            test_diagonal=self.gram.test_diagonal,
+            test_targets=self.y_test,
+        )
 
     def losses(
         self,
@@ -192,11 +185,6 @@ def _bartlett(size: int, degrees: int, rng: np.random.Generator) -> Array:
     return triangle
 
 
-def parse_activation(value: Any) -> Activation:
-    """Read an activation from its name or a function."""
-    return Activation.parse(value)
-
-
 def feature_second_moment(activation: Activation) -> float:
     """Return E φ(g)², g ~ N(0, 1): ‖φ(Vx)‖² ≈ p times it when ‖x‖² ≈ d.
 
@@ -207,30 +195,6 @@ def feature_second_moment(activation: Activation) -> float:
     if not 0 < moment < math.inf:
         raise GratisError(f"the activation {activation.name!r} must be finite and not zero everywhere")
     return moment
-
-
-def planned_descent(
-    n_records: int, n_features: int, outputs: int, steps: int, *, mu: float, neighbouring: Neighbouring
-) -> FullBatchDescent:
-    """Return the event that training on features will cause: the planner reaches training through this room only."""
-    return feature_descent_event(n_records, n_features, outputs, steps, mu=mu, neighbouring=neighbouring)
-
-
-def planned_mean(
-    n_records: int, n_features: int, bound: float, *, mu: float, neighbouring: Neighbouring
-) -> GaussianRelease:
-    """Return the event that a private mean of the features will cause."""
-    return feature_mean_event(n_records, n_features, bound, mu=mu, neighbouring=neighbouring)
-
-
-def planned_counts(*, mu: float, neighbouring: Neighbouring) -> GaussianRelease:
-    """Return the event that counting the classes will cause."""
-    return class_counts_event(mu=mu, neighbouring=neighbouring)
-
-
-def planned_calibration(n_records: int, n_classes: int, *, mu: float, neighbouring: Neighbouring) -> FullBatchDescent:
-    """Return the event that calibrating the scores will cause."""
-    return calibration_event(n_records, n_classes, mu=mu, neighbouring=neighbouring)
 
 
 def planned_engine(

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +25,7 @@ __all__ = ["evolved_risks"]
 Array = NDArray[np.float64]
 
 _LEVELS = np.geomspace(1e-6, 1e3, 73)  # of S, between which the factors are interpolated
+_SPACING = math.log(_LEVELS[1] / _LEVELS[0])
 
 
 @lru_cache(maxsize=8)
@@ -45,22 +45,17 @@ def _clipping_factors(clip: float, label_std: float, spread: float, tail: float)
     length = np.maximum(1 + spread * h, 0.2)[None, :, None]
     # The law of exp(normal), centred, of the label's deviation: that of `problems.draw_label_noise`.
     label = label_std * ((np.exp(k) - math.exp(0.5)) / math.sqrt(math.e * (math.e - 1)))[None, None, :]
-    weight = wg[:, None, None] * wh[None, :, None] * wk[None, None, :]
+    weight = wg[:, None, None] * wh[None, :, None] * wk[None, None, :] * np.square(r)
     bound = clip / (r * length)
-    slopes, squares = np.empty_like(_LEVELS), np.empty_like(_LEVELS)
-    for place, level in enumerate(np.sqrt(_LEVELS)):
-        deviation = r * level
-        low, high = (-bound + label) / deviation, (bound + label) / deviation
-        below, above = ndtr(low), ndtr(high)
-        inside = above - below
-        densities = (np.exp(-0.5 * np.square(side)) / math.sqrt(2 * math.pi) for side in (low, high))
-        at_low, at_high = densities
-        # E[e²; |e| < B] for e = v − ξ and v ~ N(0, deviation²), in standard form.
-        second = np.square(deviation) * (inside + low * at_low - high * at_high)
-        second += 2 * label * deviation * (at_high - at_low) + np.square(label) * inside
-        slopes[place] = (weight * np.square(r) * inside).sum()
-        squares[place] = (weight * np.square(r) * (second + np.square(bound) * (1 - inside))).sum()
-    return slopes, squares
+    deviation = r * np.sqrt(_LEVELS)[:, None, None, None]
+    low, high = (label - bound) / deviation, (label + bound) / deviation
+    inside = ndtr(high) - ndtr(low)
+    at_low, at_high = (np.exp(-0.5 * np.square(side)) / math.sqrt(2 * math.pi) for side in (low, high))
+    # E[e²; |e| < B] for e = v − ξ and v ~ N(0, deviation²), in standard form.
+    second = np.square(deviation) * (inside + low * at_low - high * at_high)
+    second += 2 * label * deviation * (at_high - at_low) + np.square(label) * inside
+    slopes = (weight * inside).sum(axis=(1, 2, 3))
+    return slopes, (weight * (second + np.square(bound) * (1 - inside))).sum(axis=(1, 2, 3))
 
 
 def evolved_risks(
@@ -97,11 +92,8 @@ def evolved_risks(
     spread = math.sqrt(0.5 * float(np.square(spectrum).sum())) / effective
     signals = np.stack([_signal(spectrum, weights, member) for member in members])
     stds = np.array([math.sqrt(member.label_noise_variance) for member in members])
-    factors = {
-        (clip, std): _clipping_factors(float(clip), float(std), spread, tail)
-        for clip in np.unique(grid[:, 0])
-        for std in np.unique(stds)
-    }
+    (clips, clip_of), (noises, noise_of) = (np.unique(v, return_inverse=True) for v in (grid[:, 0], stds))
+    tables = np.array([[_clipping_factors(float(c), float(z), spread, tail) for z in noises] for c in clips])
     rate = (grid[:, 1] * math.sqrt(effective) / steps)[:, None, None]
     scale = (grid[:, 0] * math.sqrt(effective))[:, None]  # C
     shape = len(grid), len(members), spectrum.size
@@ -110,7 +102,12 @@ def evolved_risks(
     kept = (steps + 1) // 2
     for step in range(steps):
         level = ((np.square(left) * signals + np.square(sampled) + private) * spectrum).sum(axis=2)
-        slope, square = _interpolated(factors, grid[:, 0], stds, np.clip(level, _LEVELS[0], _LEVELS[-1]))
+        # Linear in ln S between the levels, which are equally far apart there.
+        place = np.log(np.clip(level, _LEVELS[0], _LEVELS[-1]) / _LEVELS[0]) / _SPACING
+        below = np.minimum(place.astype(np.intp), _LEVELS.size - 2)
+        part = (place - below)[:, :, None]
+        near, far = (tables[clip_of[:, None], noise_of, :, index] for index in (below, below + 1))
+        slope, square = np.moveaxis(near + part * (far - near), 2, 0)
         gain = 1 - rate * (slope / scale)[:, :, None] * spectrum
         left = gain * left
         sampled = gain * sampled + rate * np.sqrt(spectrum / n_records) * (np.sqrt(square) / scale)[:, :, None]
@@ -130,16 +127,3 @@ def _signal(spectrum: Array, weights: Array, member: Member) -> Array:
     drawn = weights**member.alignment
     size = float(spectrum @ drawn)
     return drawn * (member.signal_variance / size if size > 0 else 0.0)
-
-
-def _interpolated(
-    factors: dict[Any, tuple[Array, Array]], clips: Array, stds: Array, level: Array
-) -> tuple[Array, ...]:
-    found = np.empty((2, *level.shape))
-    at = np.log(level)
-    known = np.log(_LEVELS)
-    for (clip, std), tables in factors.items():
-        chosen = np.ix_(clips == clip, stds == std)
-        for place, table in enumerate(tables):
-            found[place][chosen] = np.interp(at[chosen], known, table)
-    return found[0], found[1]

@@ -104,7 +104,8 @@ def twin_settings(
     grid = np.array([(c, t) for c in clips for t in travels])
     # One draw is a noisy judge where rows are few; several are cheap there.
     draws = 1 if classes or size.needs_no_rows else int(np.clip(_ROWS_AT_LEAST // size.n_records, 1, _MOST_DRAWS))
-    weights = _alignment_weights(size.spectrum)
+    # Alignments refer to eigenvalues before preconditioning: m = w/(w+λ) gives w + λ = λ/(1 − m), up to a factor.
+    weights = 1 / np.maximum(1 - size.spectrum, 1e-6)
     asked = members if classes else (*members, _NOTHING)
     judged = [twin_risks(size, weights, neighbouring, steps, grid, asked, n_classes, rng) for _ in range(draws)]
     risk, null, energy = (np.mean(parts, axis=0) for parts in zip(*judged, strict=True))
@@ -153,8 +154,3 @@ def plain_settings(
         judged.append(twin_risks(size, np.ones(shape.size), neighbouring, steps, grid, members, n_classes, rng))
     risk, null, _ = (np.concatenate(parts, axis=-1) for parts in zip(*judged, strict=True))
     return least_regret(risk, null, _PLAIN_CLIPS, travels, steps, members * len(_DECAYS))
-
-
-def _alignment_weights(spectrum: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return eigenvalues before preconditioning up to a factor: m = w/(w+λ) gives w + λ = λ/(1 − m)."""
-    return np.asarray(1 / np.maximum(1 - spectrum, 1e-6))

@@ -1,0 +1,131 @@
+"""A table in files that the workers of a Dask cluster read: what is refused, counted and added up there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from gratis.records.errors import GratisError
+from gratis.records.progress import tracked
+from gratis.rows.cluster import GARBAGE, LOST, Array, Change, ClusterRows, answered, rows_per_block, silent
+from gratis.rows.cluster_client import kept_blocks, workers
+from gratis.rows.undecided import Problems
+
+if TYPE_CHECKING:
+    from gratis.rows.encoding import EncodedRows
+
+__all__ = ["ClusterTable"]
+
+_LONGEST = 2**20  # rows of a row group, as Arrow writes them: of a shorter block some would be read for nothing
+_BLOCKS_PER_WORKER = 8  # so that all of them end at about the same time
+
+
+class ClusterTable:
+    """The rows of a table in files that every worker can read under the same path."""
+
+    def __init__(self, client: Any, stream: EncodedRows) -> None:
+        self._client, self._stream = client, stream
+        self.n_rows, self.n_features = stream.n_rows, stream.n_features
+
+    def validate(self, *, missing_targets: bool = False) -> None:
+        """Let the workers read everything once, and refuse as one machine would. Only before a budget is reserved."""
+        from dask import delayed
+
+        blocks = self._blocks()
+        tasks, found = [delayed(_problems, pure=False)(block, missing_targets) for block in blocks], Problems()
+        for answer in tracked(self._client.compute(tasks), "reading", len(tasks)):
+            said = answered(answer)
+            if said is None:
+                raise GratisError("a worker cannot read the table: all need it under the same path; nothing was spent")
+            if isinstance(said, str):
+                raise GratisError(said)
+            found |= said
+        self._stream.refuse(found)
+
+    def rows(self, read: Change, *, once: bool = False) -> ClusterRows:
+        """Return the rows on the cluster, as `read` makes them; those that are read `once` need not be kept."""
+        from dask import delayed
+
+        if not once:
+            small = self._stream.blocks(rows_per_block(self.n_features))
+            blocks = [delayed(_loaded, pure=False)(block, delayed(read, traverse=False)) for block in small]
+            kept = kept_blocks(self._client, blocks, self.n_rows, self.n_features)
+            if kept is not blocks:
+                return ClusterRows(self._client, kept, self.n_rows, self.n_features)
+            if not self._stream.skips:
+                raise GratisError(
+                    "the workers' memory does not hold the rows, and this format is read from its beginning for every "
+                    "block of them: convert it to Parquet first"
+                )
+        streamed = [delayed(_Streamed(block, read), traverse=False, pure=False) for block in self._blocks()]
+        return ClusterRows(self._client, streamed, self.n_rows, self.n_features)
+
+    def counts(self, count: Callable[[EncodedRows], list[Counter[str]]], columns: int) -> list[Counter[str]]:
+        """Counts of values, a counter for each column, that workers made of their blocks; garbage is refused."""
+        from dask import delayed
+
+        blocks = self._blocks()
+        work = delayed(silent(count), traverse=False, pure=False)
+        tasks = [delayed(_applied, pure=False)(work, block) for block in blocks]
+        whole: list[Counter[str]] = [Counter() for _ in range(columns)]
+        for block, answer in zip(blocks, tracked(self._client.compute(tasks), "reading", len(tasks)), strict=True):
+            found = answered(answer)
+            if found is None:
+                raise GratisError(LOST)
+            if not _plausible(found, columns, block.n_rows):
+                raise GratisError(GARBAGE)
+            for total, counter in zip(whole, found, strict=False):
+                total.update(counter)
+        return whole
+
+    def _blocks(self) -> list[EncodedRows]:
+        """Blocks that are read in batches: as long as a row group mostly is, if every worker gets several of them."""
+        size = rows_per_block(self.n_features)
+        several = self.n_rows // (_BLOCKS_PER_WORKER * max(1, len(workers(self._client))))
+        while 2 * size <= min(_LONGEST, several):
+            size *= 2
+        return self._stream.blocks(size)
+
+
+class _Streamed:
+    """A block that a worker reads in batches, at every release."""
+
+    def __init__(self, block: EncodedRows, read: Change) -> None:
+        self._block, self._read = block, read
+
+    def batches(self) -> Iterator[tuple[Array, ...]]:
+        """Yield (X, y) as `read` makes them."""
+        return (self._read(X, y) for X, y in self._block.batches())
+
+
+def _problems(block: EncodedRows, missing_targets: bool) -> Problems | str:
+    """What is wrong with a block, in names; a sentence if it cannot be read at all."""
+    try:
+        return block.problems(missing_targets=missing_targets)
+    except GratisError as error:
+        return str(error)
+
+
+def _plausible(found: Any, columns: int, n_rows: int) -> bool:
+    """Whether these are counts of `n_rows` records, each of which has at most one value a column."""
+    return (
+        isinstance(found, list)
+        and len(found) in (0, columns)
+        and all(
+            isinstance(counter, Counter)
+            and all(type(value) is str and type(times) is int and times > 0 for value, times in counter.items())
+            and counter.total() <= n_rows
+            for counter in found
+        )
+    )
+
+
+def _applied(function: Callable[[Any], Any], block: Any) -> Any:
+    return function(block)
+
+
+@silent
+def _loaded(block: EncodedRows, read: Change) -> tuple[Array, ...]:
+    X, y = block.arrays()
+    return read(X, y)
