@@ -62,7 +62,7 @@ def test_what_runs_is_what_was_planned_however_many_pairs_are_found(signal: floa
         y = np.digitize(y, np.quantile(y, np.arange(1, n_classes) / n_classes)).astype(float)
     plan = plan_additive(5000, 3, mu=0.5, neighbouring=Neighbouring.ZERO_OUT, n_classes=n_classes)
     noise = Counting()
-    model, expected = run_additive(Rows.held(X, y), plan, noise=noise)
+    model, expected, _ = run_additive(Rows.held(X, y), plan, noise=noise)
     assert 0 <= expected.low < expected.value < expected.high <= 1 or not signal
     assert noise.stds == stds(plan.event)
     assert ((0, 1) in model.basis.pairs.chosen) == bool(signal)
@@ -97,7 +97,7 @@ def test_tables_of_any_width_can_be_planned_and_run() -> None:
     for n, d in ((50, 1), (40, 60)):
         X, y = rng.normal(size=(n, d)), rng.normal(size=n)
         plan = plan_additive(n, d, mu=0.5, neighbouring=Neighbouring.REPLACE_ONE)
-        model, _ = run_additive(Rows.held(X, y), plan, noise=NoiseSource.insecure(0))
+        model, *_ = run_additive(Rows.held(X, y), plan, noise=NoiseSource.insecure(0))
         assert np.isfinite(model.scores(X)).all()
     assert plan_additive(10**6, 300, mu=1.0, neighbouring=Neighbouring.ZERO_OUT).main.width < 1200
 
@@ -116,7 +116,7 @@ def test_wrong_second_moments_cost_little(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(additive_run, "cleaned_moments", lambda *a: (cleaned(*a)[0] / wrong, 1e-3))
         errors = []
         for seed in range(3):
-            found, _ = run_additive(Rows.held(X, y), plan, noise=NoiseSource.insecure(seed))
+            found, *_ = run_additive(Rows.held(X, y), plan, noise=NoiseSource.insecure(seed))
             scores = found.target.inverse(found.scores(X))[:, 0]
             errors.append(float(np.mean((y - scores) ** 2) / y.var()))
         return float(np.median(errors))
@@ -139,7 +139,7 @@ def test_without_noise_the_fit_is_least_squares_on_its_features() -> None:
     X = np.exp(0.7 * (common + 0.4 * rng.normal(size=(3000, 6))))
     y = np.log(X[:, 0]) - 0.5 * X[:, 1] + 0.2 * rng.normal(size=3000) - 4 * (X[:, 2] > 4)
     plan = plan_additive(3000, 6, mu=300.0, neighbouring=Neighbouring.REPLACE_ONE, pairs=False)
-    model, _ = run_additive(Rows.held(X, y), plan, noise=NoiseSource.insecure(0))
+    model, *_ = run_additive(Rows.held(X, y), plan, noise=NoiseSource.insecure(0))
     target = model.target.transform(y[:, None])
     features = model.basis.features(model.basis.columns.places(X))
     best = features @ np.linalg.lstsq(features, target, rcond=None)[0]

@@ -214,7 +214,7 @@ class DPAdditiveClassifier(PrivateClassifier, PrivateAdditiveModel, AdditiveClas
     """
 
     def _publish(self, released: AdditiveRelease) -> None:
-        shift = self._log_weights(released.model.basis.shares.classes)
+        shift = self._log_weights(released.prior)
         if shift is not None:
             model = released.model
             moved = shift[1:] - shift[:1] if model.outputs == 1 else shift - shift.mean()

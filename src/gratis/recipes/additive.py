@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gratis.accounting import calibrate_mu
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
@@ -52,16 +55,18 @@ class Additive:
 
     def run(self, rows: Rows, *, noise: NoiseSource) -> AdditiveRelease:
         """Release everything; rows that are not in memory are read anew for every release, in constant memory."""
-        model, expected = run_additive(rows, self.stages, noise=noise, impute=self.impute, directions=self.directions)
-        return AdditiveRelease(model, expected)
+        return AdditiveRelease(
+            *run_additive(rows, self.stages, noise=noise, impute=self.impute, directions=self.directions)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class AdditiveRelease:
-    """A released additive model, and the score on fresh rows that the releases let expect."""
+    """A released additive model, the score on fresh rows that the releases let expect, and shares of the classes."""
 
     model: ReleasedAdditive
     prediction: Prediction
+    prior: NDArray[np.float64] | None
 
 
 def _plan(stages: AdditivePlan, budget: Budget) -> Plan:

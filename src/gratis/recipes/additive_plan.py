@@ -1,7 +1,7 @@
 """The releases of a private additive model with selected pairs, planned from public facts.
 
-Scales → histograms → second moments → gradients; then, where records allow it, screening of pairs → second moments →
-gradients of main effects and chosen pairs jointly; last a score of the fit.
+Scales → class counts → histograms → second moments → gradients; then, where records allow it, screening of pairs → second moments →
+gradients of main effects and chosen pairs jointly; for classes how much of the scores to keep; last a score of the fit.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from gratis.mechanisms.location_scale import StandardisationPlan, plan_standardi
 from gratis.records.checks import check_count, check_positive
 from gratis.records.events import Composition, Event, GaussianRelease
 from gratis.records.neighbouring import Neighbouring
+from gratis.stages.class_prior import class_counts_event
 from gratis.stages.clipped_gradients import GradientsPlan, plan_gradients
 from gratis.stages.column_histograms import HistogramPlan, plan_column_histograms
 from gratis.stages.feature_moments import MomentsPlan, plan_feature_moments
 from gratis.stages.fit_score import plan_score
 from gratis.stages.pair_screening import ScreeningPlan, plan_pair_screening
+from gratis.stages.score_shrinkage import plan_shrinkage
 
 __all__ = ["AdditivePlan", "bends", "plan_additive"]
 
@@ -45,6 +47,8 @@ _NARROW_BELOW, _WIDE_FROM = 100.0, 1000.0
 _CLIP, _STEPS = (0.8, 1.3), (8, 12)
 _CLASS_CLIP, _CLASS_STEPS = (0.6, 0.6), (16, 16)
 _SCORE_SHARE = 0.03  # for the score of the fit; the rest is split by _SHARES
+# Of classifiers: for counts of the classes, as in logistic regression, and for how much of the scores is kept.
+_COUNTS_SHARE, _SHRINKAGE_SHARE = 0.02, 0.03
 # With pairs, what precedes the moments gets a fifth less, and the rest is split so.
 _BEFORE_PAIRS = 0.8
 _PAIR_SHARES = {"moments": 0.10, "gradients": 0.24, "screening": 0.10, "joint moments": 0.10, "joint gradients": 0.30}
@@ -59,8 +63,8 @@ def bends(records: float, n_columns: int, n_classes: int | None = None) -> bool:
     return records >= _RECORDS_PER_BENT_COLUMN * n_columns * outputs**0.25
 
 
-def _shares(records: float, *, pairs: bool, without: set[str]) -> dict[str, float]:
-    """Shares of μ² at N records in units of the noise; those of a missing stage go to the others."""
+def _shares(records: float, *, pairs: bool, without: set[str], left: float) -> dict[str, float]:
+    """Shares of μ² at N records in units of the noise, `left` in all; those of a missing stage go to the others."""
     sizes = np.log(list(_SHARES))
     found = {
         name: float(np.interp(math.log(records), sizes, [shares[name] for shares in _SHARES.values()]))
@@ -71,7 +75,7 @@ def _shares(records: float, *, pairs: bool, without: set[str]) -> dict[str, floa
         rest = (1 - sum(first.values())) / sum(_PAIR_SHARES.values())
         found = first | {name: rest * share for name, share in _PAIR_SHARES.items()}
     kept = {name: share for name, share in found.items() if name not in without}
-    return {name: (1 - _SCORE_SHARE) * share / sum(kept.values()) for name, share in kept.items()}
+    return {name: left * share / sum(kept.values()) for name, share in kept.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +97,8 @@ class AdditivePlan:
     clip: float
     score: GaussianRelease
     records: float  # N = nμ/κ
+    counts: GaussianRelease | None = None
+    shrinkage: GaussianRelease | None = None
     screening: ScreeningPlan | None = None
     joint_moments: MomentsPlan | None = None
     joint: GradientsPlan | None = None
@@ -106,12 +112,13 @@ class AdditivePlan:
     @property
     def event(self) -> Composition:
         """The whole fit as one event, in the order in which it runs."""
-        stages = (
-            self.target, self.features, self.histograms, self.moments, self.main,
-            self.screening, self.joint_moments, self.joint,
+        first = (self.target, self.features)
+        later = (self.histograms, self.moments, self.main, self.screening, self.joint_moments, self.joint)
+        events: tuple[Event | None, ...] = (
+            *(stage and stage.event for stage in first), self.counts,
+            *(stage and stage.event for stage in later), self.shrinkage, self.score,
         )  # fmt: skip
-        events: list[Event] = [stage.event for stage in stages if stage is not None]
-        return Composition((*events, self.score))
+        return Composition(tuple(event for event in events if event is not None))
 
     def pair_coordinates(self, n_pairs: int) -> int:
         """Coordinates on each side of a pair, when so many pairs were chosen."""
@@ -171,9 +178,12 @@ def plan_additive(
     without = {"target"} if n_classes is not None else set()
     if not numeric:
         without.add("features")
-    if not (cosines or categorical or n_classes):
+    if not (cosines or categorical):
         without.add("histograms")  # lines alone: ranks are not needed
-    shares = _shares(records, pairs=with_pairs, without=without)
+    apart = {"score": _SCORE_SHARE}
+    if n_classes is not None:
+        apart |= {"counts": _COUNTS_SHARE, "shrinkage": _SHRINKAGE_SHARE}
+    shares = _shares(records, pairs=with_pairs, without=without, left=1 - sum(apart.values())) | apart
     # One part in 10¹² less, so that rounding cannot push the sum of squares above μ².
     mus = {name: mu * math.sqrt(share) * (1 - 1e-12) for name, share in shares.items()}
     target = features = None
@@ -185,9 +195,11 @@ def plan_additive(
         features = plan_standardisation(n, numeric, mu=mus["features"], neighbouring=neighbouring)
     histograms = None
     if "histograms" in mus:
-        histograms = plan_column_histograms(
-            n, d, mu=mus["histograms"], neighbouring=neighbouring, n_classes=n_classes or 0
-        )
+        histograms = plan_column_histograms(n, d, mu=mus["histograms"], neighbouring=neighbouring)
+    counts = shrinkage = None
+    if n_classes is not None:
+        counts = class_counts_event(mu=mus["counts"], neighbouring=neighbouring, n_records=n)
+        shrinkage = plan_shrinkage(n, mu=mus["shrinkage"], neighbouring=neighbouring)
     plan = AdditivePlan(
         n_records=n,
         n_columns=d,
@@ -213,10 +225,10 @@ def plan_additive(
         ),
         main_mu=mus["gradients"],
         clip=clip,
-        score=plan_score(
-            n, 2 if n_classes is None else 1, mu=mu * math.sqrt(_SCORE_SHARE) * (1 - 1e-12), neighbouring=neighbouring
-        ),
+        score=plan_score(n, 2 if n_classes is None else 1, mu=mus["score"], neighbouring=neighbouring),
         records=records,
+        counts=counts,
+        shrinkage=shrinkage,
     )
     if not with_pairs:
         return plan

@@ -18,13 +18,15 @@ from gratis.recipes.additive_plan import AdditivePlan
 from gratis.recipes.released_additive import ReleasedAdditive
 from gratis.records.predictions import Prediction
 from gratis.stages.block_shrinkage import block_moments, cleaned_moments, combined, spectral_moments
+from gratis.stages.class_prior import release_class_prior
 from gratis.stages.clipped_gradients import Residuals
-from gratis.stages.column_histograms import Shares, normal_shares, release_column_histograms
+from gratis.stages.column_histograms import normal_shares, release_column_histograms
 from gratis.stages.columns import Columns
 from gratis.stages.curve_basis import CurveBasis, Pairs
 from gratis.stages.feature_moments import MomentsPlan, release_feature_moments
 from gratis.stages.fit_score import expected_accuracy, expected_r_squared, release_score, shrunk_r_squared
 from gratis.stages.pair_screening import ScreenedPair, screen_pairs
+from gratis.stages.score_shrinkage import release_shrinkage
 
 __all__ = ["run_additive"]
 
@@ -46,8 +48,8 @@ def run_additive(
     noise: NoiseSource,
     impute: bool = False,
     directions: Mapping[int, int] | None = None,
-) -> tuple[ReleasedAdditive, Prediction]:
-    """Make the releases of the plan and return the model, monotone in given `directions`, and its expected score.
+) -> tuple[ReleasedAdditive, Prediction, Array | None]:
+    """Make the releases of the plan: the model, monotone in given `directions`, its expected score, shares of classes.
 
     **Guarantee**: all that is returned is a function of the releases in `plan.event`, each made from the rows and from
     earlier releases by its stage (guarantees there). How many pairs are chosen is post-processing of the screening;
@@ -58,11 +60,12 @@ def run_additive(
     model = run.model()
     if directions:
         model = model.projected(directions)
+    model = run.kept(model)
     expected = run.expected_score(model)
     if plan.n_classes is None:
         kept = _kept_by_score(expected.value, model.explained[0], plan.records)
         model, expected = model.shrunk(kept), shrunk_r_squared(expected, kept, model.explained[0])
-    return model, expected
+    return model, expected, run.classes
 
 
 def _kept_by_score(expected: float, signal: float, records: float) -> float:
@@ -85,12 +88,13 @@ class _Run:
         self.rows, self.plan, self.noise, self.impute = rows, plan, noise, impute
         self.target = self._target()
         self.columns = Columns(self._features(), plan.levels)
+        self.classes = self._classes()
         self.shares = (
             normal_shares(self.columns)
             if plan.histograms is None
             else release_column_histograms(rows, self.columns, plan.histograms, noise=noise)
         )
-        self.offset, self.curvatures = _prior(self.shares, plan.outputs)
+        self.offset, self.curvatures = _start(self.classes, plan.outputs)
         self.residuals = _residuals(self.target, self.offset, plan.n_classes)
 
     def _target(self) -> Standardiser:
@@ -111,6 +115,13 @@ class _Run:
             for name in ("centre", "scale", "window"):
                 getattr(found, name)[numeric] = getattr(part, name)
         return replace(found, impute=self.impute)
+
+    def _classes(self) -> Array | None:
+        """Released shares of the classes; None for numbers."""
+        if self.plan.counts is None:
+            return None
+        assert self.plan.n_classes is not None
+        return release_class_prior(self._usable(), self.plan.n_classes, self.plan.counts, noise=self.noise)
 
     def model(self) -> ReleasedAdditive:
         plan = self.plan
@@ -147,6 +158,28 @@ class _Run:
             noise=self.noise,
         )  # fmt: skip
 
+    def kept(self, model: ReleasedAdditive) -> ReleasedAdditive:
+        """As much of a classifier as its own rows speak for, between the prior of its classes and what was learnt."""
+        if self.plan.shrinkage is None:
+            return model
+        assert self.classes is not None
+
+        def scores(X: Array, y: Array) -> tuple[Array, Array]:
+            found = model.scores(X) - model.offset
+            return (found if model.outputs > 1 else found * np.array([-0.5, 0.5])), y
+
+        deviation = math.sqrt(max(model.explained[0], 0.0) / model.outputs)
+        share = release_shrinkage(
+            self._usable().mapped(scores), self.classes, deviation=deviation, event=self.plan.shrinkage,
+            noise=self.noise,
+        )  # fmt: skip
+        return model.shrunk(share)
+
+    def _usable(self) -> Rows:
+        """The rows; those with an invalid feature or target have no target."""
+        columns = self.columns  # not self: what is sent to a cluster must not hold the noise source
+        return self.rows.mapped(lambda X, y: (X, np.where(columns.usable(X, y), y, np.nan)))
+
     def expected_score(self, model: ReleasedAdditive) -> Prediction:
         """Release the score of the model on the training rows, and say what fresh rows may be expected to give."""
         n, classes = self.plan.n_records, self.plan.n_classes
@@ -161,12 +194,11 @@ class _Run:
             found = scores.argmax(axis=1) if model.outputs > 1 else scores[:, 0] > 0
             return np.asarray(found == y, dtype=np.float64)[:, None]
 
-        columns = self.columns  # not self: what is sent to a cluster must not hold the noise source
-        usable = self.rows.mapped(lambda X, y: (X, np.where(columns.usable(X, y), y, np.nan)))
+        usable = self._usable()
         if classes is not None:
-            assert self.shares.classes is not None
+            assert self.classes is not None
             found = release_score(usable, right, np.ones(1), n, self.plan.score, noise=self.noise)
-            return expected_accuracy(found, n, self.plan.records, float(self.shares.classes.max()))
+            return expected_accuracy(found, n, self.plan.records, float(self.classes.max()))
         # Residuals are smaller the more the gradients said was explained; a narrower clip has less noise.
         left = min(max(1 - model.explained[2], 0.2), 1.0)
         widths = _CLIPPED_SQUARE * np.array([left, 1.0])
@@ -178,15 +210,14 @@ class _Run:
         return CurveBasis(self.columns, self.shares, self.plan.n_cosines, pairs)
 
 
-def _prior(shares: Shares, outputs: int) -> tuple[Array, Array]:
+def _start(classes: Array | None, outputs: int) -> tuple[Array, Array]:
     """Scores at which the model starts, and the curvature of the loss there: those of the released class shares."""
-    if shares.classes is None:
+    if classes is None:
         return np.zeros(1), np.ones(1)
-    found = shares.classes
-    curvatures = found * (1 - found)
+    curvatures = classes * (1 - classes)
     if outputs == 1:
-        return np.log(found[1:] / found[:1]), curvatures[1:]
-    return np.log(found) - np.log(found).mean(), curvatures
+        return np.log(classes[1:] / classes[:1]), curvatures[1:]
+    return np.log(classes) - np.log(classes).mean(), curvatures
 
 
 def _residuals(target: Standardiser, offset: Array, n_classes: int | None) -> Residuals:

@@ -45,8 +45,9 @@ def release_class_prior(
     """Release the counts of the classes 0 … K−1 and return their shares, all positive.
 
     **Guarantee**: that of `event`, from `class_counts_event`; a label outside the classes (or NaN) counts nowhere.
-    Shares are post-processing: no count is taken to be below one record or half the noise, so that the log of a rare
-    class's share stays finite and no rarer than can be known.
+    Shares are post-processing: counts are drawn to their mean as far as noise alone explains that they differ (James
+    and Stein), and none is taken to be below one record or half the noise, so that the log of a rare class's share
+    stays finite and no rarer than can be known.
 
     >>> rows = Rows.held(np.zeros((4, 1)), np.array([0.0, 1.0, 1.0, np.nan]))
     >>> event = class_counts_event(mu=1e6, neighbouring=Neighbouring.ZERO_OUT)
@@ -54,5 +55,8 @@ def release_class_prior(
     array([0.333, 0.667])
     """
     counts = rows.total(lambda _, y: (y[:, None] == np.arange(n_classes)).sum(axis=0).astype(np.float64))
-    released = np.maximum(noise.release(counts, event.noise_std), max(1.0, 0.5 * event.noise_std))
-    return np.asarray(released / released.sum())
+    released = noise.release(counts, event.noise_std)
+    kept = 1 - event.noise_std**2 / max(float(released.var(ddof=1)), 1e-300)
+    drawn = released.mean() + max(kept, 0.0) * (released - released.mean())
+    shares = np.maximum(drawn, max(1.0, 0.5 * event.noise_std))
+    return np.asarray(shares / shares.sum())

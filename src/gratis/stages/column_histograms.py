@@ -1,4 +1,4 @@
-"""Private distribution functions of all columns (and of the classes) from one release of their counts."""
+"""Private distribution functions of all columns from one release of their counts."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ _ATOM_DEVIATIONS, _ATOM_MODES, _KEEP = 6.0, 3.0, 2.5
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Released (or assumed) share of every place of every column, each summing to 1; `classes` for classification."""
+    """Released (or assumed) share of every place of every column, each summing to 1."""
 
     columns: tuple[Array, ...]
-    classes: Array | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,25 +37,23 @@ class HistogramPlan:
     """One release of all counts; fixed by public facts."""
 
     n_records: int
-    n_classes: int
     event: GaussianRelease = field(repr=False)
 
 
 def plan_column_histograms(
-    n_records: int, n_columns: int, *, mu: float, neighbouring: Neighbouring, n_classes: int = 0
+    n_records: int, n_columns: int, *, mu: float, neighbouring: Neighbouring
 ) -> HistogramPlan:
-    """Fix the release at `mu`-GDP: a record adds 1 to one place of every column, and of the classes.
+    """Fix the release at `mu`-GDP: a record adds 1 to one place of every column.
 
     Sensitivity with D histograms: zero-out √D; an exchange takes 1 from one place and adds it to another in each,
     √(2D). Counts are exact in float64; the inflation covers the root.
     """
-    histograms = n_columns + (n_classes > 0)
-    inflation = rounding_inflation(n_records, histograms, sensitivity=1.0)
-    sensitivity = math.sqrt(neighbouring.sensitivity_factor * histograms) * inflation
+    inflation = rounding_inflation(n_records, n_columns, sensitivity=1.0)
+    sensitivity = math.sqrt(neighbouring.sensitivity_factor * n_columns) * inflation
     event = GaussianRelease(
         sensitivity=sensitivity, noise_std=sensitivity / mu, neighbouring=neighbouring, label="column histograms"
     )
-    return HistogramPlan(n_records=n_records, n_classes=n_classes, event=event)
+    return HistogramPlan(n_records=n_records, event=event)
 
 
 def release_column_histograms(rows: Rows, columns: Columns, plan: HistogramPlan, *, noise: NoiseSource) -> Shares:
@@ -65,15 +62,12 @@ def release_column_histograms(rows: Rows, columns: Columns, plan: HistogramPlan,
     **Guarantee**: the release is that of `plan.event`, if `columns` is public or was released before. Records that are
     not usable add to no bin.
     """
-    sizes = columns.sizes + ([plan.n_classes] if plan.n_classes else [])
+    sizes = columns.sizes
     # One more place in every column for missing levels: counted nowhere, and cut off before the release.
     offsets = np.concatenate([[0], np.cumsum([size + 1 for size in sizes])])
 
     def counted(X: Array, y: Array) -> Array:
-        usable = columns.usable(X, y)
-        places = columns.places(X)[usable]
-        if plan.n_classes:
-            places = np.column_stack([places, y[usable].astype(np.int64)])
+        places = columns.places(X)[columns.usable(X, y)]
         return np.bincount((places + offsets[:-1]).ravel(), minlength=offsets[-1]).astype(np.float64)
 
     total = rows.total(counted)
@@ -82,9 +76,9 @@ def release_column_histograms(rows: Rows, columns: Columns, plan: HistogramPlan,
     released = np.split(noise.release(counts, std), np.cumsum(sizes)[:-1])
     found = tuple(
         _levels(part, plan.n_records) if j in columns.levels else _density(part, plan.n_records, std)
-        for j, part in enumerate(released[: columns.n_columns])
+        for j, part in enumerate(released)
     )
-    return Shares(found, _levels(released[-1], plan.n_records) if plan.n_classes else None)
+    return Shares(found)
 
 
 def normal_shares(columns: Columns) -> Shares:
