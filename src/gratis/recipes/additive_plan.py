@@ -1,7 +1,8 @@
 """The releases of a private additive model with selected pairs, planned from public facts.
 
-Scales → class counts → histograms → second moments → gradients; then, where records allow it, screening of pairs → second moments →
-gradients of main effects and chosen pairs jointly; for classes how much of the scores to keep; last a score of the fit.
+Scales → class counts → histograms → second moments → gradients; then, where records allow it, screening of pairs →
+second moments → gradients of main effects and chosen pairs jointly; for classes how much of the scores is kept; last a
+score of the fit.
 """
 
 from __future__ import annotations

@@ -40,9 +40,7 @@ class HistogramPlan:
     event: GaussianRelease = field(repr=False)
 
 
-def plan_column_histograms(
-    n_records: int, n_columns: int, *, mu: float, neighbouring: Neighbouring
-) -> HistogramPlan:
+def plan_column_histograms(n_records: int, n_columns: int, *, mu: float, neighbouring: Neighbouring) -> HistogramPlan:
     """Fix the release at `mu`-GDP: a record adds 1 to one place of every column.
 
     Sensitivity with D histograms: zero-out √D; an exchange takes 1 from one place and adds it to another in each,
