@@ -16,12 +16,14 @@ from gratis.audits.replay import Fitted
 from gratis.audits.trainings import audit_tables
 from gratis.estimators.evaluation import evaluate_privately, evaluation_event
 from gratis.estimators.release import Release
+from gratis.mechanisms.clipped_gradient import clipped_mean_sum
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.person_rows import PersonRows
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
+from gratis.records.events import GaussianRelease
 from gratis.records.neighbouring import Neighbouring
-from gratis.rows.person_ids import number_persons, person_names
+from gratis.rows.person_ids import NamedIds, number_persons, person_names
 
 SEEDED = {"noise_seed": 3, "insecure_reproducible": True}
 
@@ -143,10 +145,10 @@ def test_what_cannot_keep_a_persons_rows_together_is_refused_before_anything_is_
     assert book.status("panel").spent_mu == 0.0
 
 
-def test_a_budget_of_persons_pays_for_no_row(tmp_path):
-    """Its total would no longer be about persons; one of rows pays for both, and stays about rows."""
+def test_one_budget_has_one_unit(tmp_path):
+    """A total over rows and persons, or over patients and their visits, would hold for neither."""
     X, y, ids = panel(60)
-    budgets = {name: Budget(epsilon=10.0, delta=1e-4) for name in ("persons", "rows")}
+    budgets = {name: Budget(epsilon=10.0, delta=1e-4) for name in ("persons", "rows", "patients")}
     book = gratis.Ledger.create(tmp_path / "ledger", budgets)
 
     def fit(dataset, **groups):
@@ -154,14 +156,32 @@ def test_a_budget_of_persons_pays_for_no_row(tmp_path):
 
     fit("persons", groups=ids)
     fit("persons", groups=ids)
-    with pytest.raises(GratisError, match="give it a budget of its own; nothing was reserved"):
-        fit("persons")
     fit("rows")
-    fit("rows", groups=ids)
-    fit("rows")
+    fit("patients", groups=NamedIds(ids, "patient"))
+    visits = NamedIds(np.arange(len(ids)), "visit")
+    for dataset, groups in (("persons", None), ("rows", ids), ("patients", visits), ("patients", ids)):
+        with pytest.raises(GratisError, match="give it a budget of its own; nothing was reserved"):
+            fit(dataset, groups=groups)
+    with pytest.raises(GratisError, match="a note cannot begin"):
+        book.reserve(
+            "rows",
+            GaussianRelease(sensitivity=1.0, noise_std=100.0, neighbouring="replace-one"),
+            note="unit: a person with all rows",
+        )
     again = gratis.Ledger.open(tmp_path / "ledger")
-    assert [(one.reservations, one.persons) for one in again.statuses()] == [(2, True), (3, False)]
-    assert again.verify().entries == 1 + 2 + 2 * 5
+    units = {one.name: one.units for one in again.statuses()}
+    assert units == {
+        "persons": ("a person with all rows",), "rows": ("a row",),
+        "patients": ("a person with all rows, by 'patient'",),
+    }  # fmt: skip
+    assert again.verify().entries == 1 + 3 + 2 * 4
+
+
+def test_a_release_about_persons_does_not_hold_for_rows():
+    """Why totals of both do not add up: without one of its rows a person's mean gradient points the other way."""
+    X, factors = np.ones((2, 1)), np.array([[100.0], [-90.0]])
+    both, second = clipped_mean_sum(X, factors, 1.0, 2), clipped_mean_sum(X[1:], factors[1:], 1.0, 1)
+    assert abs(both - second).item() > 1.99  # zero-out of a person moves a sum by 1
 
 
 def held_out(relation):

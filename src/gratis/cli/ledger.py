@@ -61,7 +61,8 @@ def show(
         status = ledger.status(name)
         lines = [_sentence(status)]
         lines += [f"  {count} for {purpose}" for purpose, count in status.by_purpose.items()]
-        lines += ["  all of it on persons with all rows"] if status.persons else []
+        lines += [f"  the unit of privacy is {status.units[0]}"] if len(status.units) == 1 else []
+        lines += ["  on different units of privacy: no total holds"] if len(status.units) > 1 else []
         lines += [
             f"  spent, never committed: entry {r.sequence}, {r.purpose}, {r.time}" for r in status.never_committed
         ]

@@ -23,6 +23,7 @@ from gratis.records.events import Composition, Event, FullBatchDescent
 from gratis.records.facts import Facts
 from gratis.records.plans import Plan
 from gratis.records.progress import RELEASES, ProgressLine, counted, following
+from gratis.rows.person_ids import ids_name
 
 if TYPE_CHECKING:
     from gratis.rows.streaming import RowStream
@@ -104,7 +105,7 @@ class PrivateFit(RecordReader):
             raise GratisError("one pass takes the rows in their order, on one machine: take another algorithm")
         if hasattr(recipe, "prepare"):
             recipe.prepare()
-        release = self._release(planned, recipe, assumptions=assumed, persons=groups is not None)
+        release = self._release(planned, recipe, assumptions=assumed, persons=ids_name(groups))
         with release, np.errstate(all="ignore"), counted(RELEASES, _releases(planned.event)):
             released = recipe.run(rows, noise=release.noise)
         self._keep(planned, released, classes, release)
@@ -136,7 +137,7 @@ class PrivateFit(RecordReader):
         return ledger if ledger is None or isinstance(ledger, Ledger) else Ledger.open(ledger)
 
     def _release(
-        self, plan: Plan, recipe: Recipe, *, assumptions: tuple[str, ...] = (), persons: bool = False
+        self, plan: Plan, recipe: Recipe, *, assumptions: tuple[str, ...] = (), persons: str | None = None
     ) -> Release:
         """Return what reserves, certifies and commits the plan; nothing is spent yet.
 

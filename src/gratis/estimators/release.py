@@ -44,8 +44,9 @@ class Release(AbstractContextManager["Release"]):
         plan: Plan | None = None,
         selection: Selection = Selection.NONE,
         assumptions: tuple[str, ...] = (),
-        persons: bool = False,
+        persons: str | None = None,
     ) -> None:
+        """`persons` is what the ids of persons are called, where they are the unit ("": they have no name)."""
         self.event, self.budget, self.noise = event, budget, noise
         self._ledger, self._dataset, self._purpose = ledger, dataset, purpose
         self._plan, self._selection, self._assumptions, self._persons = plan, selection, assumptions, persons
@@ -85,7 +86,7 @@ class Release(AbstractContextManager["Release"]):
             assumptions=self._assumptions,
             plan=None if self._plan is None else self._plan.to_json(),
             ledger_entry=None if self._reservation is None else self._reservation.to_json(),
-            persons=self._persons,
+            persons=self._persons is not None,
         )
 
 

@@ -30,6 +30,7 @@ from gratis.records.events import Composition
 from gratis.rows.cluster_table import ClusterTable
 from gratis.rows.columns import Column
 from gratis.rows.encoding import EncodedRows, TableSchema
+from gratis.rows.person_ids import ids_name
 from gratis.rows.readings import ColumnReading
 from gratis.rows.scratch import scratch_folder
 from gratis.rows.tables import Table
@@ -272,7 +273,7 @@ class TableJob:
         release = Release(
             event, self.budget, NoiseSource.secure(), ledger=ledger, dataset=dataset, purpose="evaluation",
             assumptions=(DISJOINT if groups is None else "disjoint-persons", *self.assumptions),
-            persons=groups is not None,
+            persons=ids_name(groups),
         )  # fmt: skip
         try:
             with release:

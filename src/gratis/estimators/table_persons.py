@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gratis.records.errors import GratisError
 from gratis.rows.columns import as_text
-from gratis.rows.person_ids import held_out_persons, number_persons, person_names
+from gratis.rows.person_ids import NamedIds, held_out_persons, number_persons, person_names
 from gratis.rows.tables import Table
 
 __all__ = ["TablePersons"]
@@ -46,13 +46,13 @@ class TablePersons:
         """Which rows are in a part."""
         return self.held if part == "held-out" else ~self.held
 
-    def groups(self, part: str) -> NDArray[Any]:
+    def groups(self, part: str) -> NamedIds:
         """Whose rows they are, in their order."""
-        return self.names[self.rows(part)]
+        return NamedIds(self.names[self.rows(part)], self.column)
 
     def count(self, part: str) -> int:
         """How many persons are in a part: public, as their ids are labels."""
-        return number_persons(self.groups(part))[1]
+        return number_persons(self.names[self.rows(part)])[1]
 
     def check(self) -> None:
         """Refuse rows without an id. That answer is not private."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from gratis.ledger.chain import Entry
 from gratis.ledger.payloads import (
     PAYLOADS,
-    PERSONS,
+    UNIT,
     BudgetPayload,
     ClaimPayload,
     CommitmentPayload,
@@ -40,9 +40,9 @@ class Reservation(Record):
     committed: bool = False
 
     @property
-    def persons(self) -> bool:
-        """Whether the unit of privacy is a person with all rows; else it is a row."""
-        return self.note.startswith(PERSONS)
+    def unit(self) -> str:
+        """The unit of privacy: a row, unless the note begins by saying otherwise."""
+        return self.note.removeprefix(UNIT).partition(";")[0] if self.note.startswith(UNIT) else "a row"
 
 
 @dataclass(slots=True)
@@ -56,9 +56,13 @@ class Account:
     claims: dict[str, ClaimPayload] = field(default_factory=dict)
 
     @property
-    def persons(self) -> bool:
-        """Whether all of it was spent on persons with all rows: then so is the total. Older entries say nothing."""
-        return bool(self.reservations) and all(one.persons for one in self.reservations.values())
+    def units(self) -> tuple[str, ...]:
+        """The units of privacy of what was reserved. The total holds for one; for several there is no total.
+
+        A release about persons does not even hold for a single row: taking one row of a person away can turn the mean
+        over the rest around.
+        """
+        return tuple(dict.fromkeys(one.unit for one in self.reservations.values()))
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -86,7 +90,7 @@ class Status:
     never_committed: tuple[Reservation, ...]
     head: str
     entries: int
-    persons: bool = False  # whether all that was spent protects persons with all rows
+    units: tuple[str, ...] = ()  # of privacy, of what was reserved: more than one in ledgers of earlier versions alone
 
     @property
     def adaptive_choice_covered(self) -> bool:
@@ -111,7 +115,7 @@ class Status:
             never_committed=tuple(r for r in reservations if not r.committed),
             head=head.hash,
             entries=head.sequence + 1,
-            persons=account.persons,
+            units=account.units,
         )
 
     @property

@@ -14,13 +14,14 @@ from typing import Self
 from gratis.ledger.accounts import Account, Reservation, Status, add_up, check_claim, reservation
 from gratis.ledger.chain import Entry
 from gratis.ledger.payloads import (
-    PERSONS,
+    UNIT,
     BudgetPayload,
     ClaimPayload,
     CommitmentPayload,
     Fingerprint,
     Payload,
     ReservationPayload,
+    unit_of_persons,
 )
 from gratis.ledger.spending import check_affordable, spending
 from gratis.ledger.storage import FORMAT, Snapshot, append, create_file, read, transact, writer
@@ -138,7 +139,7 @@ class Ledger:
         return Status.of(Account(name, budget, fingerprint), entry)
 
     def reserve(
-        self, name: str, event: Event, *, purpose: str = "training", note: str = "", persons: bool = False
+        self, name: str, event: Event, *, purpose: str = "training", note: str = "", persons: str | None = None
     ) -> Reservation:
         """Take the event's cost from the budget, durably, before any data is touched.
 
@@ -147,21 +148,25 @@ class Ledger:
         There is no tolerance: noise calibrated by `accounting` is rounded up and fits, noise calibrated by
         hand to exactly the budget may miss by the last digit.
 
-        `persons` says that the unit of the event is a person with all rows; the note tells it. From a budget that was
-        spent on persons alone no row is paid: the total would no longer be about persons.
+        `persons` is given where the unit of the event is a person with all rows: what the ids are called, or "". The
+        note tells it. All that is reserved from one budget has one unit: costs of different units do not add up.
         """
         if not isinstance(event, LeafEvent | Composition):
             raise LedgerError(f"only an event can be reserved, got {type(event).__name__}; nothing was reserved")
-        note = "; ".join(filter(None, (PERSONS, note))) if persons else note
+        if note.startswith(UNIT):
+            raise LedgerError(f"a note cannot begin with {UNIT!r}: the ledger says that itself; nothing was reserved")
+        if persons is not None:
+            note = "; ".join(filter(None, (UNIT + unit_of_persons(persons), note)))
         payload = ReservationPayload(name=name, event=event, purpose=purpose, note=note)
         payload.check_survives()
 
         def decide(accounts: dict[str, Account]) -> Payload:
             account = _account(accounts, name)
-            if account.persons and not persons:
+            unit = "a row" if persons is None else unit_of_persons(persons)
+            if account.units not in ((), (unit,)):
                 raise LedgerError(
-                    f"all that was spent from {name!r} protects persons with all rows, and this run protects single "
-                    "rows: give it a budget of its own; nothing was reserved"
+                    f"what was spent from {name!r} protects {' and '.join(account.units)}, and this run {unit}: their "
+                    "costs do not add up, so give it a budget of its own; nothing was reserved"
                 )
             check_affordable(name, account.budget, account.events, event)
             return payload

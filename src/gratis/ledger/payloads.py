@@ -12,13 +12,13 @@ from gratis.records.events import Event, event_from_json
 from gratis.records.record import Record
 
 __all__ = [
-    "PAYLOADS", "PERSONS", "BudgetPayload", "ClaimPayload", "CommitmentPayload", "Fingerprint", "Payload",
-    "ReservationPayload",
+    "PAYLOADS", "UNIT", "BudgetPayload", "ClaimPayload", "CommitmentPayload", "Fingerprint", "Payload",
+    "ReservationPayload", "unit_of_persons",
 ]  # fmt: skip
 
 _NAME_LENGTH = 200
 _NOTE_LENGTH = 2000
-PERSONS = "unit: a person with all rows"  # how the note of a reservation begins whose unit of privacy is a person
+UNIT = "unit: "  # how the note of a reservation begins whose unit of privacy is not a row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +100,15 @@ PAYLOADS: dict[str, type[Payload]] = {
     "budget": BudgetPayload, "reservation": ReservationPayload, "commitment": CommitmentPayload,
     "claim": ClaimPayload,
 }  # fmt: skip
+
+
+def unit_of_persons(name: str) -> str:
+    """The unit of privacy, where ids called `name` say whose rows they are.
+
+    >>> unit_of_persons("patient"), unit_of_persons("")
+    ("a person with all rows, by 'patient'", 'a person with all rows')
+    """
+    return "a person with all rows" + (f", by {name[:200]!r}".replace(";", ",") if name else "")
 
 
 def _check_text(what: str, value: object, limit: int) -> None:

@@ -115,10 +115,8 @@ class AdditivePlan:
         """The whole fit as one event, in the order in which it runs."""
         first = (self.target, self.features)
         later = (self.histograms, self.moments, self.main, self.screening, self.joint_moments, self.joint)
-        events: tuple[Event | None, ...] = (
-            *(stage and stage.event for stage in first), self.counts,
-            *(stage and stage.event for stage in later), self.shrinkage, self.score,
-        )  # fmt: skip
+        events: list[Event | None] = [stage.event for stage in first if stage is not None]
+        events += [self.counts, *(stage.event for stage in later if stage is not None), self.shrinkage, self.score]
         return Composition(tuple(event for event in events if event is not None))
 
     def pair_coordinates(self, n_pairs: int) -> int:

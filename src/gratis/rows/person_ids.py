@@ -12,10 +12,33 @@ from numpy.typing import NDArray
 
 from gratis.records.errors import GratisError
 
-__all__ = ["held_out_persons", "number_persons", "person_names"]
+__all__ = ["NamedIds", "held_out_persons", "ids_name", "number_persons", "person_names"]
 
 _WHOLE = re.compile(r"([+-]?)0*(\d+)(?:\.0*)?")
 _MISSING = frozenset({"", "nan", "none", "null", "na", "nat", "<na>", "n/a", "inf", "-inf", "+inf"})
+
+
+class NamedIds:
+    """Ids with the name of the column that they are from, as a pandas series has it."""
+
+    def __init__(self, values: NDArray[Any], name: str) -> None:
+        self._values, self.name = values, name
+
+    def to_numpy(self) -> NDArray[Any]:
+        """The ids alone."""
+        return self._values
+
+
+def ids_name(groups: Any) -> str | None:
+    """What the ids are called, "" if they have no name; None where there are none, and a row is the unit.
+
+    >>> ids_name(NamedIds(np.arange(3), "patient")), ids_name([1, 2]), ids_name(None)
+    ('patient', '', None)
+    """
+    if groups is None:
+        return None
+    name = getattr(groups, "name", None)
+    return name if isinstance(name, str) else ""
 
 
 def person_names(ids: Any) -> NDArray[Any]:
