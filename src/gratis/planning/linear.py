@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gratis.numerics.significant import significant
 from gratis.planning.assumptions import LinearFacts
 from gratis.planning.full_batch import full_batch_candidate
 from gratis.planning.one_pass.prediction import predict_final_risks
@@ -143,7 +144,7 @@ def _one_pass(facts: LinearFacts, candidate: OnePassCandidate) -> Candidate:
         rho=facts.mu,
         initial_step_size=event.step_sizes.values[0],
         initial_clip_norm=event.clip_norms.values[0],
-        noise_std_total=float(np.sqrt(np.sum(event.noise_stds.array() ** 2))),
+        noise_std_total=float(significant(np.sqrt(np.sum(event.noise_stds.array() ** 2)))),
         blocks=len(event.step_sizes.counts),
         curve=plain({"label": candidate.schedule.label, **asdict(candidate.schedule)}),  # type: ignore[call-overload]
     )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from gratis.accounting import calibrate_mu
 from gratis.models.random_features import Activation
+from gratis.numerics.significant import significant
 from gratis.planning.twins.random_features_twin import (
     SignTwin,
     draw_sign_twin,
@@ -122,8 +123,8 @@ def plan_random_features(
     # Near the flow for independent inputs (as twins have), stable for any.
     stable = min(math.ceil(_STABLE * time * directions), _MOST_STEPS)
     steps = max(stable, *(_steps(twin, time, power) for twin in drawn))
-    clip_norm = clip * math.sqrt(p * power)
-    learning_rate = time * directions / (p * power * steps)
+    clip_norm = float(significant(clip * math.sqrt(p * power)))
+    learning_rate = float(significant(time * directions / (p * power * steps)))
     event = feature_descent_event(n, p, 1, steps, mu=mu, neighbouring=budget.neighbouring)
     engine = planned_engine(event, phi, d, p, clip_norm=clip_norm, learning_rate=learning_rate, mu=mu)
     nonprivate = float(np.mean([twin.interpolant_loss for twin in drawn]))
@@ -170,7 +171,7 @@ def plan_random_features(
             clip_norm=clip_norm,
             steps=steps,
             learning_rate=learning_rate,
-            noise_std=learning_rate * clip_norm * event.noise_stds.values[0],
+            noise_std=float(significant(learning_rate * clip_norm * event.noise_stds.values[0])),
             engine=str(engine.engine),
         ),
         budget=budget,

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gratis.numerics.significant import significant
 from gratis.planning.one_pass.time_grid import graded_times
 from gratis.records.checks import check_count
 
@@ -114,7 +115,8 @@ def block_sequences(
     rates = np.minimum(schedule.rate(first), schedule.rate(last))
     inner = schedule.breakpoints[(schedule.breakpoints > 0) & (schedule.breakpoints < 1)]
     np.minimum.at(rates, np.searchsorted(edges, inner * n_records) - 1, schedule.rate(inner))
-    products = np.minimum.accumulate(schedule.product(last))
+    rates = significant(rates)
+    products = np.minimum.accumulate(significant(schedule.product(last)))
     levels = np.where(rates > 0, products / np.where(rates > 0, rates, 1.0), schedule.clip(last))
     steps = rates / n_records
     clips = _falling_clips(steps, levels * np.sqrt(width))

@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gratis.numerics.significant import significant
 from gratis.planning.one_pass.schedules import FreeForm, FreeFormWithClip, Harmonic, Polynomial, Schedule
 from gratis.planning.one_pass.time_grid import graded_times
 
@@ -18,11 +19,14 @@ Bounds = list[tuple[float, float]]
 # Logarithms of clips and products stay within these of their start; nothing sensible lies outside.
 _LOG_SMALLEST, _LOG_LARGEST = -30.0, 12.0
 _LARGEST_DROP = 8.0
+# Optimised logarithms are cut here, rates downward so that they stay below their cap: risks are flat at the optimum,
+# and descents of two machines end within 1e-9 of each other, as a rule.
+_PLACES = 5
 
 
 def knot_times(count: int = 28) -> Array:
     """Return count+1 knots on [0, 1], a few times closer at both ends than in the middle."""
-    return graded_times(count, head=0.1, tail=0.05)
+    return significant(graded_times(count, head=0.1, tail=0.05))
 
 
 class ScheduleFamily(Protocol):
@@ -62,7 +66,8 @@ class PolynomialFamily:
 
     def schedule(self, parameters: Array) -> Polynomial:
         """Return the schedule."""
-        return Polynomial(self.alpha, float(np.exp(parameters[0])), float(np.exp(parameters[1])))
+        rate, clip = _exponential(parameters, downward=slice(0, 1))
+        return Polynomial(self.alpha, rate, clip)
 
 
 class HarmonicFamily:
@@ -84,18 +89,27 @@ class HarmonicFamily:
 
     def schedule(self, parameters: Array) -> Harmonic:
         """Return the schedule."""
-        rate, clip, offset = np.exp(parameters)
-        return Harmonic(float(rate * offset), float(offset), float(clip))
+        rate, clip, offset = _exponential(parameters, downward=slice(0, 1))
+        return Harmonic(float(significant(rate * offset)), offset, clip)
 
 
 def _hat_functions(points: Array, knots: Array) -> Array:
     return np.stack([np.interp(points, knots, column) for column in np.eye(knots.size)], axis=1)
 
 
+def _exponential(logarithms: Array, downward: slice | None = None) -> tuple[float, ...]:
+    """Exponentials of logarithms that were cut to `_PLACES`, those of rates `downward`."""
+    cut = np.round(logarithms, _PLACES)
+    if downward is not None:
+        cut[downward] = np.floor(logarithms[downward] * 10**_PLACES) / 10**_PLACES
+    return tuple(significant(np.exp(cut)).tolist())
+
+
 def _falling(start: float, drops: Array) -> tuple[float, ...]:
     # A running minimum: the exponential may round two equal logarithms in the wrong order.
-    values = np.exp(start - np.concatenate(([0.0], np.cumsum(drops))))
-    return tuple(np.minimum.accumulate(values).tolist())
+    start = np.floor(start * 10**_PLACES) / 10**_PLACES
+    values = np.exp(start - np.concatenate(([0.0], np.cumsum(np.round(drops, _PLACES)))))
+    return tuple(np.minimum.accumulate(significant(values)).tolist())
 
 
 class FreeFamily:
@@ -128,8 +142,9 @@ class FreeFamily:
 
     def schedule(self, parameters: Array) -> FreeForm:
         """Return the schedule."""
-        products = _falling(float(parameters[0] + parameters[1]), parameters[2:])
-        return FreeForm(tuple(self.knots.tolist()), products, float(np.exp(parameters[1])))
+        clip = np.round(parameters[1], _PLACES)
+        products = _falling(float(parameters[0] + clip), parameters[2:])
+        return FreeForm(tuple(self.knots.tolist()), products, *_exponential(parameters[1:2]))
 
 
 class FreeClipFamily:
@@ -165,4 +180,6 @@ class FreeClipFamily:
         """Return the schedule."""
         count = self.knots.size
         products = _falling(float(parameters[0]), parameters[1:count])
-        return FreeFormWithClip(tuple(self.knots.tolist()), products, tuple(np.exp(parameters[count:]).tolist()))
+        return FreeFormWithClip(
+            tuple(self.knots.tolist()), products, _exponential(parameters[count:], downward=slice(None))
+        )
