@@ -183,7 +183,8 @@ def plan_random_features(
             f"Predicted test loss {value:.3f} against {nonprivate:.3f} of the non-private interpolant"
             f" and {stopped:.3f} of non-private early stopping.{outside}",
             *(("That is no better than predicting 0, whose loss is 1: this budget buys nothing here.",) * (value >= 1)),
-            f"The {engine.engine} engine: {engine.reason}.",
+            f"The {engine.engine} engine: {engine.reason}."
+            + (" Rows that are not in memory take the primal one, with the same event." * (engine.engine == "dual")),
         ),
         alternatives=search.alternatives(),
     )
