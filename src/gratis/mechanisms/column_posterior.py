@@ -184,9 +184,9 @@ class Hypotheses:
         upper = np.concatenate([[2.0**-_DEEP], edges[near], [8.0]])
         shares = np.zeros((len(self.laws), size))
         found = self.distances(0.0, upper)
-        shares[:, 0] = found[:, 0]
         first = int(near.argmax())
         shares[:, first : first + found.shape[1] - 1] = found[:, 1:]
+        shares[:, 0] += found[:, 0]  # of small units the lowest octaves are zeros, too
         return shares
 
     def given(self, counts: Array, noise_std: float, n_records: int, shares: Array) -> Hypotheses:
