@@ -244,6 +244,8 @@ def test_noisy_descent_states_kl_and_nothing_else(tmp_path):
     assert answer["plan"]["widths"] == [4, 8, 2]
     assert answer["certified"] is False
     assert "epsilon" not in answer
+    assert "accuracy" not in json.dumps(answer)  # of the user's rows, without noise
+    assert "accuracy" not in run(lab_app, *common, *files).stdout
     with np.load(tmp_path / "w.npz") as weights:
         assert weights["trained_1"].shape == (8, 4)
         assert not np.array_equal(weights["trained_1"], weights["start_1"])
@@ -251,6 +253,7 @@ def test_noisy_descent_states_kl_and_nothing_else(tmp_path):
     assert "not (ε, δ)-DP" in text
     assert "no ledger entry" in text
     assert "zero-out" in text
+    assert "accuracy on the synthetic points" in text
 
 
 @pytest.mark.parametrize(
@@ -262,3 +265,40 @@ def test_noisy_descent_refuses_what_it_cannot_read(arguments, words):
     pytest.importorskip("torch")
     with pytest.raises(GratisError, match=words):
         run(lab_app, "noisy-gd", "--kl-budget", "1", "--steps", "1", *arguments)
+
+
+def test_noisy_descent_quotes_no_record_of_what_it_refuses(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    rows, labels = tmp_path / "rows.npy", tmp_path / "labels.npy"
+    good, classes = np.ones((6, 2)), np.arange(6) % 2
+
+    def refused(words, *more):
+        with pytest.raises(GratisError, match=words) as caught:
+            run(lab_app, "noisy-gd", "--kl-budget", "1", "--steps", "1", "--rows", str(rows), "--labels", str(labels),
+                *more)  # fmt: skip
+        assert "secret" not in str(caught.value)
+        assert caught.value.__context__ is None
+
+    np.save(labels, classes)
+    np.save(rows, np.array([["secret", "1"]] * 6))
+    refused("--rows must hold real numbers")
+    np.save(rows, good)
+    np.save(labels, np.array(["secret"] * 6))
+    refused("--labels must hold real numbers")
+    np.save(labels, classes[:5])
+    refused("one class for each row")
+    np.save(labels, classes)
+    with rows.open("wb") as file:
+        np.savez(file, secret=good)
+    refused("not an array file")
+    for content in (b"", b"secret", b"PK\x03\x04secret"):
+        rows.write_bytes(content)
+        refused("not an array file")
+    for empty in (np.ones((0, 2)), np.ones((6, 0)), np.ones(6)):
+        np.save(rows, empty)
+        refused("one row a record")
+    np.save(rows, good)
+    monkeypatch.setattr("gratis_papers.kl_training.train_under_kl", lambda *_, **__: pytest.fail("trained"))
+    refused("cannot be written", "--output", str(tmp_path))
+    refused("cannot be written", "--output", str(tmp_path / "nowhere" / "w.npz"))
+    refused("file that is read", "--output", str(rows))

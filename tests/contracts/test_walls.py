@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "planning": TRAINS,
     "recipes": TRAINS | {"planning", "rows"},
     "ledger": {"records", "accounting"},
-    "audits": TRAINS | {"recipes", "estimators"},
+    "audits": TRAINS | {"recipes", "rows", "estimators"},
     "report": {"records"},
     "studio": BASE | {"accounting", "planning", "rows", "ledger", "estimators"},
 }

@@ -51,6 +51,46 @@ def test_noise_is_told_from_gradients_and_what_a_subspace_keeps_is_foretold(nois
         assert spectrum_of_gradients(rows).standing_out() == 60
 
 
+@pytest.mark.parametrize("noise", [1e-200, 1e200])
+def test_noise_of_any_size(noise: float) -> None:
+    _, rows = spiked([100.0, 60.0, 40.0, 25.0, 3.0], 0.0)
+    spectrum = spectrum_of_gradients(rows, noise_std=noise)
+    if noise > 1:
+        assert (spectrum.signal_values().size, spectrum.recommended(), spectrum.kept(1)) == (0, None, 0.0)
+    else:
+        exact = spectrum_of_gradients(rows)
+        np.testing.assert_allclose(spectrum.signal_values(), exact.signal_values())
+        assert spectrum.kept(2) == pytest.approx(exact.kept(2))
+
+
+def test_gradients_of_any_type_and_modules_without_any() -> None:
+    module = torch.nn.Linear(3, 2).to(torch.bfloat16)
+    for parameter in module.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    recorder = gratis.SpectrumRecorder(module)
+    recorder.record()
+    assert recorder.gradients.dtype == np.float32
+    assert recorder.spectrum().singular_values[0] == pytest.approx(8**0.5)
+    gratis.Subspace(np.eye(8)).project(module)
+    assert all(p.grad is not None and p.grad.dtype == torch.bfloat16 for p in module.parameters())
+    for fixed in (torch.nn.ReLU(), torch.nn.Linear(3, 2).requires_grad_(False)):
+        with pytest.raises(gratis.GratisError, match="no trainable parameters"):
+            gratis.SpectrumRecorder(fixed)
+        with pytest.raises(gratis.GratisError, match="no trainable parameters"):
+            gratis.Subspace(np.eye(8)).project(fixed)
+
+
+def test_infinite_gradients_have_no_spectrum_and_no_subspace() -> None:
+    module = torch.nn.Linear(3, 2)
+    for parameter in module.parameters():
+        parameter.grad = torch.full_like(parameter, torch.inf)
+    recorder = gratis.SpectrumRecorder(module)
+    recorder.record()
+    for asked in (recorder.spectrum, lambda: recorder.subspace(1)):
+        with pytest.raises(gratis.GratisError, match="finite numbers"):
+            asked()
+
+
 def test_pure_noise_recommends_nothing() -> None:
     rows = np.random.default_rng(1).standard_normal((40, 500))
     spectrum = spectrum_of_gradients(rows, noise_std=1.0)

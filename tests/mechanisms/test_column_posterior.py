@@ -26,6 +26,19 @@ def test_laws_have_mean_zero_and_variance_one(law):
     assert np.square(middle) @ share == pytest.approx(1, abs=1e-3)
 
 
+def test_expected_shares_of_octaves_sum_to_one_in_every_unit():
+    """In units below 2^-14 the octave that the half-range leaves is that of the zeros."""
+    hypotheses, size = Hypotheses.around(0.0), len(coarse_octaves(np.zeros(HIGHEST - LOWEST + 2)))
+    for octave in range(LOWEST + 1, HIGHEST + 2):
+        shares = hypotheses.octaves(size, 2.0**octave)
+        assert shares.min() > -1e-12
+        np.testing.assert_allclose(shares.sum(axis=1), 1, atol=1e-9, err_msg=str(octave))
+    one = np.ones(1)
+    two_valued = next(k for k, (_, _, atom) in enumerate(_LAWS) if atom == 1.0)  # half of the values at 0
+    known = Hypotheses(np.array([two_valued]), one / 2, one / 2, 0 * one)
+    assert known.octaves(size, 2.0**-22)[0, 0] == pytest.approx(0.5)
+
+
 def test_expected_shares_are_those_of_large_samples():
     """50,000 values of the law itself on the grids of the releases: shares agree to five deviations of a count."""
     rng = np.random.default_rng(0)

@@ -51,6 +51,17 @@ def test_columns_that_noise_treats_worse_widen_the_range_and_not_the_point(more)
     assert made.plan.prediction.details["interval_width_range"] == [found.low, found.high]
 
 
+def test_tables_of_one_plan_are_kept_and_no_more():
+    rehearse.cache_clear()
+    for rows in (4000, 5000):
+        few = recipe(Neighbouring.ZERO_OUT, rows=rows)._rehearsal()
+        for _ in range(2):
+            for law in ("mixed", "correlated", "0/1"):
+                rehearse(few, law)
+    kept = rehearse.cache_info()
+    assert (kept.hits, kept.currsize) == (6, 3)
+
+
 def test_everybody_rehearses_the_same():
     few = recipe(Neighbouring.ZERO_OUT)._rehearsal()
     first = rehearse(few, "mixed")

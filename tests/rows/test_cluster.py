@@ -16,7 +16,8 @@ from gratis import (
     DPRandomFeaturesClassifier,
     DPRandomFeaturesRegressor,
 )
-from gratis.audits.hostile import HostileTables
+from gratis.audits.estimators import audit
+from gratis.audits.hostile import HostileTables, Table
 from gratis.audits.replay import record
 from gratis.audits.trainings import audit_tables, estimator_training, on_cluster
 from gratis.estimators.released_arrays import released_arrays
@@ -192,6 +193,41 @@ def test_the_replay_of_an_estimator_on_a_cluster(capsys):
 
     assert run(["audit", "replay", "linear", "--pairs", "2", "--cluster"]) == 0
     assert "linear: consistent with the proof; 2 hostile pairs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("n", [10, 40])
+def test_an_audit_on_a_cluster_has_several_blocks(client, n, monkeypatch):
+    """The negative control: all blocks but the first are counted twice, which a single block would not show."""
+    from gratis.rows import cluster
+
+    whole, lengths = cluster.kept_blocks, []
+
+    def again(client, blocks, *sizes):
+        kept = whole(client, blocks, *sizes)
+        lengths.append(len(kept))
+        return kept + kept[1:]
+
+    model = DPLinearRegression(epsilon=4.0, delta=1e-5, descent=Descent(steps=4))
+    monkeypatch.setattr(cluster, "kept_blocks", again)
+    found = audit(model, rows=n, pairs=8, cluster=True)
+    assert min(lengths) >= 4
+    assert found.alarm
+    assert found.largest_ratio > 1.2
+    assert rows_per_block(3) == 4096 * 256  # as it was
+
+
+def test_persons_are_not_audited_on_a_cluster(client, capsys):
+    """They were, without their ids: rows as units against a certificate of persons, a false alarm."""
+    from gratis.cli.program import run
+
+    assert run(["audit", "replay", "linear", "--pairs", "2", "--cluster", "--persons"]) == 2
+    assert "groups need all rows in one memory" in capsys.readouterr().err
+    X, y = table(400)
+    model = DPLinearRegression(epsilon=1.0, delta=1e-5).fit(X, y, groups=np.arange(400) // 4)
+    with pytest.raises(GratisError, match="groups need all rows in one memory"):
+        audit(model, pairs=2, cluster=True)
+    with pytest.raises(GratisError, match="groups need all rows in one memory"):
+        on_cluster(model, Table("persons", X, y, 0, groups=np.arange(400)))
 
 
 def test_what_needs_more_than_sums_is_refused_before_the_ledger(client, tmp_path):

@@ -160,7 +160,7 @@ def audit(
     persons : bool
         Neighbours differ in a person with all rows (`groups` of a fit), as a fitted estimator's certificate says.
     cluster : bool
-        Rows lie on the workers of the Dask cluster whose client was made last.
+        Rows lie on the workers of the Dask cluster whose client was made last, in several blocks; not with persons.
 
     >>> import gratis
     >>> bool(audit(gratis.DPLinearRegression(epsilon=1.0, delta=1e-5, preprocessing="none"), pairs=4).alarm)

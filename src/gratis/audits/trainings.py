@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from gratis.estimators.scales import PublicScales
 from gratis.mechanisms.noise import NoiseSource
 from gratis.records.budget import Budget
 from gratis.records.checks import check_count
+from gratis.records.errors import GratisError
 from gratis.records.neighbouring import Neighbouring
 from gratis.records.progress import counted
 from gratis.records.settings import Descent
@@ -36,6 +38,7 @@ Source = Callable[[], NoiseSource]
 # Small enough that a fit takes milliseconds; the guarantee does not depend on these sizes.
 _FEWEST, _ROWS, _COLUMNS, _LARGEST = 10, 40, 5, {"n_features": 60, "width": 8, "depth": 2, "steps": 6}
 _PER_RECORDING = 4
+_NO_PERSONS = "groups need all rows in one memory: an audit of persons runs without a cluster"
 _NOT_OF_THE_DATA = {"public": None, "ledger": None, "dataset": None, "noise_seed": None, "insecure_reproducible": False}
 
 
@@ -96,10 +99,29 @@ def subsampled_training(sampling: Any, n_classes: int, table: Table, source: Sou
 
 
 def on_cluster(model: Any, table: Table) -> Any:
-    """Fit rows that lie on the workers of the current Dask cluster."""
+    """Fit rows that lie on the workers of the current Dask cluster, in several blocks."""
     import dask.array as da
 
-    return model.fit(da.from_array(table.X), da.from_array(table.y))
+    if table.groups is not None:
+        raise GratisError(_NO_PERSONS)
+    with _several_blocks(len(table.y)):
+        return model.fit(da.from_array(table.X), da.from_array(table.y))
+
+
+@contextmanager
+def _several_blocks(n_rows: int) -> Iterator[None]:
+    """Cut Dask rows into four to eight blocks: of the public length, 4096 rows and more, an audit's would all be one.
+
+    Any power of two below a chunk makes leaves of the same tree. The length is one for the process: no other fit may
+    run on a cluster meanwhile.
+    """
+    from unittest.mock import patch
+
+    from gratis.rows import cluster
+
+    length = 2 ** (max(n_rows // 4, 1).bit_length() - 1)
+    with patch.object(cluster, "rows_per_block", lambda n_features: length):
+        yield
 
 
 def in_primal(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -169,8 +191,10 @@ def replay_audit(
     pairs : hostile pairs; those whose values are not visible (dual engine) are replayed in the primal as well.
     seed : of the synthetic rows; noise is the estimator's own.
     persons : neighbours differ in a person with all rows, and n are persons; so where a certificate's unit is one.
-    cluster : rows are given to the workers of the current Dask cluster, and only sums come back.
+    cluster : rows are given to the workers of the current Dask cluster, and only sums come back; not with persons.
     """
+    if persons and cluster:
+        raise GratisError(_NO_PERSONS)
     parameters = estimator.get_params(deep=False)
     images = parameters.get("features") == "scattering"
     rows = max(_FEWEST, min(check_count("n", n), _ROWS))

@@ -228,7 +228,7 @@ def replay(
     classes: int = typer.Option(2, help="Classes of a classifier."),
     seed: int = typer.Option(0, help="Of the synthetic rows; noise comes from the operating system."),
     persons: bool = typer.Option(False, "--persons", help="Neighbours differ in a person with all rows."),
-    cluster: bool = typer.Option(False, "--cluster", help="Rows lie on the workers of a Dask cluster (in threads)."),
+    cluster: bool = typer.Option(False, "--cluster", help="Rows lie on workers of Dask (in threads); no persons."),
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Replay one fit's releases on hostile neighbours: exact, and sees everything that happens before the noise.

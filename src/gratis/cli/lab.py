@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from gratis.cli.output import JSON_OPTION, emit, showing, table
+from gratis.cli.output import JSON_OPTION, emit, refuse_overwriting, showing, table
 from gratis.cli.reconstruct import reconstruct
 from gratis.records.errors import GratisError
 
@@ -127,45 +127,78 @@ def noisy_gd(
 
     if (rows is None) != (labels is None):
         raise GratisError("--rows and --labels belong together")
+    synthetic = rows is None
     if rows is not None and labels is not None:
-        X, y, source = _array(rows), _array(labels), f"rows of {rows.name}"
+        X, y, source = _numeric_array("--rows", rows), _numeric_array("--labels", labels), f"rows of {rows.name}"
+        refuse_overwriting(output, rows, labels)
     else:
         n, d = check_count("n", n, minimum=2), check_count("d", d)
         rng = np.random.default_rng(check_count("seed", seed, minimum=0))
         X = rng.standard_normal((n, d))
         y, source = (X[:, 0] > 0).astype(np.int64), f"{n} synthetic points with the class sign(x_1)"
-    if X.ndim != 2:
+    if X.ndim != 2 or not X.size:
         raise GratisError("--rows must hold one row a record")
+    if y.shape != X.shape[:1]:
+        raise GratisError("--labels must hold one class for each row")
     plan = plan_under_kl(
         len(X), X.shape[1], classes, width=width, depth=depth, kl_budget=kl_budget, scheme=initialization, steps=steps,
         neighbouring=Neighbouring.parse(neighbouring),
     )  # fmt: skip
+    if output is not None:
+        _refuse_unwritable(output)
     with showing(f"{plan.steps} steps of noisy descent", quiet=as_json):
         trained = train_under_kl(X, y, plan, noise=NoiseSource.secure())
     if output is not None:
         stored: dict[str, Any] = dict(trained.weights())
-        np.savez(output, **stored)
-    hit = float(np.mean(trained.predict(X) == y))
+        with output.open("wb") as file:
+            np.savez(file, **stored)
     ran = (
         f"{source}; {plan.scheme}, width {width}, depth {depth}: T = {plan.time:.4g} in {plan.steps} steps, "
         f"sigma = {plan.noise_std:.4g}"
     )
-    own = f"accuracy on the rows themselves {hit:.3f} (computed without noise: not to be published)"
-    data = {
+    lines = [ran, plan.caption]
+    data: dict[str, Any] = {
         "plan": {"scheme": plan.scheme, "widths": list(plan.widths), "time": plan.time, "steps": plan.steps,
                  "noise_std": plan.noise_std, "kl": plan.kl, "neighbouring": str(plan.neighbouring)},
-        "caption": plan.caption, "training_accuracy": hit, "certified": False,
+        "caption": plan.caption, "certified": False,
     }  # fmt: skip
-    emit(data, as_json=as_json, text=f"{ran}\n{plan.caption}\n{own}")
+    if synthetic:  # of the user's own rows it would be computed without noise
+        data["training_accuracy"] = float(np.mean(trained.predict(X) == y))
+        lines.append(f"accuracy on the synthetic points themselves {data['training_accuracy']:.3f}")
+    emit(data, as_json=as_json, text="\n".join(lines))
 
 
-def _array(path: Path) -> Any:
+def _numeric_array(option: str, path: Path) -> Any:
+    """Read an array of numbers; what cannot be one is refused without a word of what it holds."""
+    from zipfile import BadZipFile
+
     import numpy as np
 
+    found = None
     try:
-        return np.load(path, allow_pickle=False)
-    except (OSError, ValueError):
-        raise GratisError(f"{path} is not an array file (.npy)") from None
+        with path.open("rb") as file:
+            found = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError, BadZipFile):
+        pass  # refused below, outside of the handler: its message may quote the file
+    if not isinstance(found, np.ndarray):
+        raise GratisError(f"{path} is not an array file (.npy)")
+    if found.dtype.kind not in "biuf":
+        raise GratisError(f"{option} must hold real numbers, got the type {found.dtype}")
+    return found
+
+
+def _refuse_unwritable(output: Path) -> None:
+    """Find out before training that weights can be written; an older file stays as it is until then."""
+    there, failed = output.exists(), False
+    try:
+        with output.open("ab"):
+            pass
+        if not there:
+            output.unlink()
+    except OSError:
+        failed = True
+    if failed:
+        raise GratisError(f"{str(output)!r} cannot be written: choose another --output; nothing was trained")
 
 
 def _numbers(name: str, text: str) -> list[float]:

@@ -36,7 +36,7 @@ def one_pass(
         None, help="isotropic, power:BETA, or a file with one eigenvalue a line; unknown if left out."
     ),
     alignment: float | None = typer.Option(
-        None, help="How theta* lies in the spectrum: its squares go like eigenvalue^ALIGNMENT; unknown if left out."
+        None, help="How theta* lies in the spectrum: its squares go like eigenvalue^ALIGNMENT, 0 to 10; else unknown."
     ),
     algorithm: str = typer.Option("auto", help="auto, one-pass or full-batch."),
     schedule: str = typer.Option("best", help="best, poly:ALPHA, harmonic, free or free-clip."),

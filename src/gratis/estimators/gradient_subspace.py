@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gratis.numerics.subspace_iteration import gram_matrix
-from gratis.planning.bounds.gradient_spectrum import GradientSpectrum, spectrum_of_gradients
+from gratis.planning.bounds.gradient_spectrum import GradientSpectrum, refuse_unless_gradients, spectrum_of_gradients
 from gratis.records.checks import check_count, check_non_negative
 from gratis.records.errors import GratisError
 
@@ -50,7 +50,7 @@ class SpectrumRecorder:
     """
 
     def __init__(self, module: nn.Module, *, noise_std: float = 0.0) -> None:
-        self._parameters = [p for p in module.parameters() if p.requires_grad]
+        self._parameters = _trainable(module)
         self.noise_std = check_non_negative("noise_std", noise_std)
         self._rows: list[NDArray[np.float32]] = []
 
@@ -110,6 +110,7 @@ class Subspace:
     def of_gradients(cls, gradients: NDArray[Any], k: int) -> Subspace:
         """Return the k leading right singular vectors of gradients, one a row."""
         k = check_count("k", k)
+        refuse_unless_gradients(gradients)
         values, left = np.linalg.eigh(gram_matrix(gradients))
         rank = int(np.count_nonzero(values > 1e-10 * max(values[-1], 0.0)))
         if k > rank:
@@ -132,10 +133,10 @@ class Subspace:
         """Replace the gradients that the module's parameters hold by their part inside the subspace."""
         import torch
 
-        parameters = [p for p in module.parameters() if p.requires_grad]
+        parameters = _trainable(module)
         inside = torch.from_numpy(self.projected(_flat_gradient(parameters)))
         for parameter, part in zip(parameters, inside.split([p.numel() for p in parameters]), strict=True):
-            parameter.grad = part.reshape(parameter.shape).to(parameter.dtype)
+            parameter.grad = part.reshape(parameter.shape).to(parameter)
 
     def save(self, path: str | Path) -> None:
         """Write the directions as an .npy file."""
@@ -165,7 +166,15 @@ def read_gradients(path: str | Path) -> tuple[NDArray[np.float32], float]:
         raise GratisError(f"{str(path)!r} holds no gradients: an .npz of SpectrumRecorder.save, or .npy rows") from None
 
 
+def _trainable(module: nn.Module) -> list[Any]:
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    if not parameters:
+        raise GratisError("the module has no trainable parameters: there are no gradients of it")
+    return parameters
+
+
 def _flat_gradient(parameters: list[Any]) -> NDArray[np.float32]:
     if any(p.grad is None for p in parameters):
         raise GratisError("a parameter holds no gradient: call this after a step of the loop")
-    return np.concatenate([p.grad.detach().numpy().ravel() for p in parameters]).astype(np.float32)
+    # NumPy knows no bfloat16.
+    return np.concatenate([p.grad.detach().cpu().float().numpy().ravel() for p in parameters])

@@ -16,21 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from gratis.mechanisms.column_shapes import HIGHEST, LOWEST, ZOOM_BINS, octave_shapes, present
+from gratis.mechanisms.column_shapes import HIGHEST, LOWEST, USUAL, ZOOM_BINS, octave_shapes, present
 
 __all__ = ["Hypotheses", "believed_half_range", "coarse_distances", "coarse_octaves"]
 
 Array = NDArray[np.float64]
 Law = Callable[[Array], Array]
 
+# All of these, and the weights of the laws below, were chosen on twenty kinds of synthetic targets and on validation
+# parts of small tables (docs/results/small.md), not derived.
 _PER_BIN = 2  # octaves and half octaves taken together: energy of the signal in a bin counts, not resolution
 _DEEP = 16  # octaves below the range that are told apart; what is smaller counts as zero
 _LIKELY = 0.9  # of the belief that the range must hold: one that is too wide costs resolution, a narrow one the values
-_USUAL = 5.0  # e-fold of prior belief in octaves away from 1
-_HELD, _NORMAL_RADIUS = 0.8, 1.28
+_HELD, _NORMAL_RADIUS = 0.8, 1.28  # of the belief, and the deviations of a normal law that hold as much
 _MISFIT = 0.35  # deviations by which the mean of a column that follows none of the laws may be off
 _NARROWER = 0.5  # of log deviations: values beyond a clip cost what they are worth, one too wide costs noise
-_EDGE = 1e-7  # atoms at an edge belong above it
+_EDGE = 1e-7  # atoms at an edge belong above it; far below the finest deviation, 2^-9, and far above rounding
 
 
 def _spiked(share: float) -> tuple[Law, float]:
@@ -122,7 +123,7 @@ def believed_half_range(counts: Array, noise_std: float, n_records: int) -> floa
     counts = counts + (mass - counts.sum()) / len(counts)
     shares = shapes.shares @ _merging(size, 1)
     evidence = (mass * (shares @ counts) - mass**2 * np.square(shares).sum(axis=1) / 2) / noise_std**2
-    evidence -= np.abs(shapes.places - (1 - LOWEST)) / _USUAL
+    evidence -= np.abs(shapes.places - (1 - LOWEST)) / USUAL
     belief = np.bincount(shapes.places, np.exp(evidence - evidence.max()), minlength=size)
     likeliest = int(belief.argmax())
     place = int(np.searchsorted(belief.cumsum(), _LIKELY * belief.sum()))
@@ -184,9 +185,9 @@ class Hypotheses:
         upper = np.concatenate([[2.0**-_DEEP], edges[near], [8.0]])
         shares = np.zeros((len(self.laws), size))
         found = self.distances(0.0, upper)
-        shares[:, 0] = found[:, 0]
         first = int(near.argmax())
         shares[:, first : first + found.shape[1] - 1] = found[:, 1:]
+        shares[:, 0] += found[:, 0]  # of small units the lowest octaves are zeros, too
         return shares
 
     def given(self, counts: Array, noise_std: float, n_records: int, shares: Array) -> Hypotheses:

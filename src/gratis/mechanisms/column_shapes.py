@@ -19,6 +19,7 @@ from scipy.special import ndtr
 __all__ = [
     "HIGHEST",
     "LOWEST",
+    "USUAL",
     "ZOOM_BINS",
     "half_range",
     "middle",
@@ -34,7 +35,7 @@ LOWEST, HIGHEST = -30, 40  # octaves of |x| told apart; smaller counts as zero, 
 ZOOM_BINS = 24  # half octaves below twice the half-range
 _ROUNDS = 10
 _AT_ONCE, _KEPT_PARTS = 2**18, 8  # entries of a part of columns × shapes, and how many parts are kept
-_USUAL = 5.0  # prior belief that matters where noise is all there is: e-fold in octaves away from 1
+USUAL = 5.0  # prior belief that matters where noise is all there is: e-fold in octaves away from 1
 _WIDEST, _USUAL_WINDOW = 10.0, 4.0  # of the scale: the window at most, and where a column is not known (recipe F)
 _NOT_ZERO = (1.0, 0.5, 0.2)  # parts of a column that shapes have apart from its zeros, or from its centre
 _RUNS = (1, 2, 3, 4)
@@ -213,7 +214,7 @@ def octave_shapes(size: int) -> Shapes:
                     shape[max(top - back, 0)] += share * part
                 shares.append(shape)
                 places.append(top)
-    usual = np.exp(-np.abs(np.array(places) - ones) / _USUAL)
+    usual = np.exp(-np.abs(np.array(places) - ones) / USUAL)
     return Shapes(np.array(shares), np.array(places), usual / usual.sum(), np.zeros(len(places)))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gratis.accounting import calibrate_mu
-from gratis.planning.one_pass.alignments import aligned, possible_alignments
+from gratis.planning.one_pass.alignments import MOST_ALIGNED, aligned, possible_alignments
 from gratis.planning.one_pass.prediction import OnePassProblem
 from gratis.planning.one_pass.spectra import ExplicitSpectrum, IsotropicSpectrum, PowerLawSpectrum, Spectrum
 from gratis.records.budget import Budget
@@ -48,6 +48,8 @@ class LinearFacts:
                 object.__setattr__(self, name, check_non_negative(name.replace("_", "-"), value))
         if self.alignment is not None:
             object.__setattr__(self, "alignment", check_non_negative("alignment", self.alignment))
+            if self.alignment > MOST_ALIGNED:
+                raise GratisError(f"alignment must be at most {MOST_ALIGNED:g}, got {self.alignment:g}")
 
     @property
     def gamma(self) -> float:

@@ -23,6 +23,7 @@ from gratis.stages.clipped_gradients import Residuals
 from gratis.stages.column_histograms import normal_shares, release_column_histograms
 from gratis.stages.columns import Columns
 from gratis.stages.curve_basis import CurveBasis, Pairs
+from gratis.stages.evidence import EVERYTHING, NOTHING, between
 from gratis.stages.feature_moments import MomentsPlan, release_feature_moments
 from gratis.stages.fit_score import expected_accuracy, expected_r_squared, release_score, shrunk_r_squared
 from gratis.stages.pair_screening import ScreenedPair, screen_pairs
@@ -36,8 +37,6 @@ _SCREEN_CLIP = 0.8
 _MOMENTS_CLIP = 1.2  # of the root mean square length of a row
 # N = nμ/κ up to which a fit must speak for itself, and from which it need not. Validation parts of ten small tables.
 _SCARCE, _MANY = 15.0, 1000.0
-# With N = 12 the score is all noise, too, and a fit is the mean; from 36 on it is what was fitted, as in linear models.
-_NOTHING, _EVERYTHING = 12.0, 36.0
 _CLIPPED_SQUARE = 8.0  # of residuals and targets in that score, in units of their variance
 
 
@@ -76,10 +75,8 @@ def _kept_by_score(expected: float, signal: float, records: float) -> float:
     >>> [round(_kept_by_score(0.02, 0.5, records), 2) for records in (10, 20, 50, 1000)]
     [0.0, 0.26, 0.66, 1.0]
     """
-    some, many = (
-        min(max(math.log(records / low) / math.log(high / low), 0.0), 1.0)
-        for low, high in ((_NOTHING, _EVERYTHING), (_SCARCE, _MANY))
-    )
+    # With N = `NOTHING` the score is all noise, too: a fit is the mean, as in linear models.
+    some, many = between(records, NOTHING, EVERYTHING), between(records, _SCARCE, _MANY)
     return some * (many + (1 - many) * min(max((1 + expected / max(signal, 0.02)) / 2, 0.0), 1.0))
 
 

@@ -14,15 +14,36 @@ from gratis.numerics.rounding import rounding_inflation
 from gratis.records.events import GaussianRelease
 from gratis.records.neighbouring import Neighbouring
 
-__all__ = ["kept_by_evidence", "kept_share", "level_event", "level_shrinkage", "release_level"]
+__all__ = [
+    "EVERYTHING",
+    "NOTHING",
+    "between",
+    "kept_by_evidence",
+    "kept_share",
+    "level_event",
+    "level_shrinkage",
+    "release_level",
+]
 
 Array = NDArray[np.float64]
 Evidence = tuple[tuple[float, float], ...]
 
+# With N = nμ/κ = 12 not even the scales of columns are known, and a fit is the mean; from 36 on it is what was fitted
+# (validation parts of small tables, docs/results/small.md).
+NOTHING, EVERYTHING = 12.0, 36.0
 # Of the target's scale: least and largest clip of a residual, noise below which a wider one is no loss, and what a
 # clipped mean or descent may err by where targets are skewed.
 _NARROWEST, _USUAL, _WIDEST, _SKEW = 1.25, 2.5, 8.0, 0.25
 _BEARABLE, _WORTH = 0.07, 0.01  # noise of the level above which clips are narrower than usual, below which wider
+
+
+def between(records: float, low: float, high: float) -> float:
+    """Where N lies between two numbers of records, 0 … 1, on the scale of ln N.
+
+    >>> [round(between(records, NOTHING, EVERYTHING), 2) for records in (10, 20, 36, 100)]
+    [0.0, 0.46, 1.0, 1.0]
+    """
+    return min(max(math.log(records / low) / math.log(high / low), 0.0), 1.0)
 
 
 def kept_share(energy: float, evidence: Evidence, dimension: float) -> float:

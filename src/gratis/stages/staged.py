@@ -28,7 +28,15 @@ from gratis.records.errors import GratisError
 from gratis.records.events import Composition, Event, FullBatchDescent, GaussianRelease
 from gratis.records.neighbouring import Neighbouring
 from gratis.stages.descent_noise import averaged_noise, noise_covariance
-from gratis.stages.evidence import kept_by_evidence, level_event, level_shrinkage, release_level
+from gratis.stages.evidence import (
+    EVERYTHING,
+    NOTHING,
+    between,
+    kept_by_evidence,
+    level_event,
+    level_shrinkage,
+    release_level,
+)
 from gratis.stages.full_batch import GeneralisedLinearModel, descend, descent_event
 from gratis.stages.released_linear import ReleasedLinear
 
@@ -61,21 +69,16 @@ _RICH_FROM, _RICH = 60.0, 300.0
 # Fits of fewer than 50 records, in units of the noise, are doubted in full and of more than 150 not at all: the energy
 # of a fit under noisy second moments is too low an estimate to shrink what is known to be well determined.
 _DOUBTED, _TRUSTED = 50.0, 150.0
-# With N = 12 not even the scales of columns are known, and a fit is the mean; from 36 on it is what was fitted. A part
-# α of it keeps 2α − α² of what there is to gain, and α² of its noise. Plain descent knows no energy by which to doubt a
-# fit, so there all of it is kept from four times as many on (validation parts of fri_c4_100 and pmlb_4544).
-_NOTHING, _EVERYTHING, _PLAIN = 12.0, 36.0, 4.0
-
-
-def _between(records: float, low: float, high: float) -> float:
-    """Where N lies between two numbers of records, 0 … 1, on the scale of ln N."""
-    return min(max(math.log(records / low) / math.log(high / low), 0.0), 1.0)
+# Below `EVERYTHING` a part α of a fit is kept: 2α − α² of what there is to gain, and α² of its noise. Plain descent
+# knows no energy by which to doubt a fit, so there all of it is kept from four times as many on (validation parts of
+# fri_c4_100 and pmlb_4544).
+_PLAIN = 4.0
 
 
 def _shares(records: float, columns: int, *, regression: bool, without: set[str]) -> dict[str, float]:
     """Shares of μ² at N records in units of the noise; those of a stage that is left out go to the others."""
     scarce, rich = (_SCARCE_SHARES, _SHARES) if regression else (_CLASS_SHARES, _RICH_CLASS_SHARES)
-    plenty = _between(records, _SCARCE, _PLENTY) if regression else _between(records / columns, _RICH_FROM, _RICH)
+    plenty = between(records, _SCARCE, _PLENTY) if regression else between(records / columns, _RICH_FROM, _RICH)
     found = {name: (1 - plenty) * scarce[name] + plenty * share for name, share in rich.items()}
     kept = {name: share for name, share in found.items() if name not in without}
     return {name: share / sum(kept.values()) for name, share in kept.items()}
@@ -233,8 +236,8 @@ def plan_stages(
         descent=descent_event(n, width, outputs, steps, mu=descent_mu, neighbouring=neighbouring),
         descent_mu=descent_mu,
         level=level,
-        doubt=1 - _between(records, _DOUBTED, _TRUSTED),
-        kept=_between(records, _NOTHING, _EVERYTHING * (1 if precondition else _PLAIN)),
+        doubt=1 - between(records, _DOUBTED, _TRUSTED),
+        kept=between(records, NOTHING, EVERYTHING * (1 if precondition else _PLAIN)),
     )
 
 

@@ -31,8 +31,10 @@ def test_members_differ_in_alignment_only_where_it_is_unsaid() -> None:
     assert possible_alignments(PowerLawSpectrum(0.3, 0.2)) == (0.0,)
     assert any("θ* lies" in words for words in facts(STEEP).describe())
     assert not any("θ* lies" in words for words in facts(IsotropicSpectrum()).describe())
-    with pytest.raises(GratisError, match="alignment"):
-        facts(STEEP, alignment=-1.0)
+    for beyond in (-1.0, 10.1, 1e4):
+        with pytest.raises(GratisError, match="alignment"):
+            facts(STEEP, alignment=beyond)
+    assert [m[3] for m in facts(STEEP, alignment=10.0).members()] == [10.0]
 
 
 def test_energies_follow_the_eigenvalues() -> None:

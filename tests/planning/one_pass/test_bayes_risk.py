@@ -38,6 +38,25 @@ def test_limits() -> None:
     assert bayes_excess_risk(hopeless) == pytest.approx(hopeless.initial_risk, rel=1e-4)
 
 
+@pytest.mark.parametrize("signal", [1e-12, 1e-15, 1e-30, 1e-300, 1e-310])
+def test_signals_that_nobody_can_see(signal: float) -> None:
+    """1/(λv) − 1 cancels there; and where rows are plenty for a column, even a weak signal is learnt."""
+    weak = OnePassProblem(gamma=1e-3, rho=1.0, label_noise_variance=1.0, signal_variance=signal)
+    assert bayes_excess_risk(weak) == pytest.approx(weak.initial_risk, rel=1e-6)
+    if signal < 1e-16:
+        return
+    # Σ = I and γ → 0: a signal of variance S a column under noise ζ²γ leaves S/(1 + S/(γζ²)) of it.
+    rich = OnePassProblem(gamma=signal, rho=1.0, label_noise_variance=1.0, signal_variance=signal)
+    assert bayes_excess_risk(rich) == pytest.approx(rich.initial_risk / 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("gamma", [1e-300, 1e-12, 1e6])
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_any_number_of_rows_a_column(gamma: float, noise: float) -> None:
+    problem = OnePassProblem(gamma=gamma, rho=1.0, label_noise_variance=noise)
+    assert 0 <= bayes_excess_risk(problem) <= problem.initial_risk
+
+
 @pytest.mark.parametrize("rho", [0.3, 1e6])
 def test_no_schedule_is_below_it(rho: float) -> None:
     problem = OnePassProblem(gamma=0.05, rho=rho, label_noise_variance=0.25, spectrum=PowerLawSpectrum(0.3))

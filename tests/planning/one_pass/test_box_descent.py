@@ -24,6 +24,25 @@ def test_ends_where_no_coordinate_can_gain(size):
     assert np.all(slope[~inside] * found[~inside] <= 0)
 
 
+@pytest.mark.parametrize("seed", [2043, 3223, 3279])
+def test_a_step_that_the_box_turns_uphill_is_none(seed):
+    """Bowls on which it was taken, or was no step at all, until nothing was gained any more, far from the minimum."""
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(2, 7))
+    turned = np.linalg.qr(rng.normal(size=(size, size)))[0]
+    matrix = (turned * np.geomspace(1e-2, 10.0 ** rng.integers(0, 4), size)) @ turned.T
+    centre = 2 * rng.normal(size=size)
+
+    def bowl(x):
+        return 0.5 * float((x - centre) @ matrix @ (x - centre)), matrix @ (x - centre)
+
+    start = rng.uniform(-1, 1, size)
+    found = descend_in_box(bowl, start, [(-1.0, 1.0)] * size, tolerance=1e-13, most_steps=2000)
+    slope, inside = bowl(found)[1], np.abs(found) < 1
+    np.testing.assert_allclose(slope[inside], 0, atol=1e-4)
+    assert np.all(slope[~inside] * found[~inside] <= 0)
+
+
 def test_follows_a_curved_valley():
     def valley(x):
         a, b = x

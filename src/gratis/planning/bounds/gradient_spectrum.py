@@ -13,7 +13,7 @@ from gratis.numerics.subspace_iteration import gram_matrix
 from gratis.records.checks import check_count, check_non_negative
 from gratis.records.errors import GratisError
 
-__all__ = ["DecayFit", "GradientSpectrum", "fit_decay", "spectrum_of_gradients"]
+__all__ = ["DecayFit", "GradientSpectrum", "fit_decay", "refuse_unless_gradients", "spectrum_of_gradients"]
 
 _DEVIATIONS = 5.0
 _SINGLE_ROUNDING = 1e-6
@@ -102,23 +102,25 @@ class GradientSpectrum:
         The larger root of θ⁴ − (λ − (p+r)s²)θ² + prs⁴ = 0, λ the squared value with noise
         (Benaych-Georges and Nadakuditi 2012).
         """
-        s2, p, r = self.noise_std**2, self.dimension, self.recorded
-        b = self.singular_values[: self.standing_out()] ** 2 - (p + r) * s2
-        return np.asarray(np.sqrt((b + np.sqrt(np.maximum(b**2 - 4 * p * r * s2**2, 0.0))) / 2))
+        found = self.singular_values[: self.standing_out()]
+        if not found.size:
+            return found
+        # In units of the largest, which is above the noise: squares of neither overflow.
+        s2, p, r = (self.noise_std / float(found[0])) ** 2, self.dimension, self.recorded
+        b = (found / found[0]) ** 2 - (p + r) * s2
+        return np.asarray(found[0] * np.sqrt((b + np.sqrt(np.maximum(b**2 - 4 * p * r * s2**2, 0.0))) / 2))
 
     def kept(self, k: int) -> float:
         """Share of the squared length of the gradients without noise that training in the top k directions keeps.
 
-        A direction found under noise is not the true one: its squared cosine with it is (x⁴ − r/p)/(x⁴ + x²) at
-        x = θ/(s√p). What all directions together carry is the recorded energy less that of the noise, rps².
+        A direction found under noise is not the true one: its squared cosine with it is (1 − a²r/p)/(1 + a) at
+        a = ps²/θ². What all directions together carry is the recorded energy less that of the noise, rps².
         """
         theta = self.signal_values()
         if not theta.size:
             return 0.0
-        cosines = np.ones_like(theta)
-        if self.noise_std > 0:
-            x2 = theta**2 / (self.noise_std**2 * self.dimension)
-            cosines = np.clip((x2**2 - self.recorded / self.dimension) / (x2**2 + x2), 0.0, 1.0)
+        a = self.dimension * np.square(self.noise_std / theta)
+        cosines = np.clip((1 - np.square(a) * self.recorded / self.dimension) / (1 + a), 0.0, 1.0)
         total = max(self.energy - self.recorded * self.dimension * self.noise_std**2, float(np.sum(theta**2)))
         return float(np.sum((theta**2 * cosines)[: check_count("k", k)]) / total)
 
@@ -138,14 +140,19 @@ class GradientSpectrum:
         }
 
 
+def refuse_unless_gradients(rows: NDArray[Any]) -> None:
+    """Refuse what is no matrix of finite numbers."""
+    if rows.ndim != 2 or not rows.size or not np.all(np.isfinite(rows)):
+        raise GratisError("gradients must be a matrix of finite numbers, one gradient a row")
+
+
 def spectrum_of_gradients(rows: NDArray[Any], *, noise_std: float = 0.0, label: str = "") -> GradientSpectrum:
     """Return all singular values of gradients, one a row.
 
     >>> spectrum_of_gradients(np.diag([3.0, 4.0])).singular_values.tolist()
     [4.0, 3.0]
     """
-    if rows.ndim != 2 or not rows.size or not np.all(np.isfinite(rows)):
-        raise GratisError("gradients must be a matrix of finite numbers, one gradient a row")
+    refuse_unless_gradients(rows)
     gram = gram_matrix(rows)
     values = np.sqrt(np.maximum(np.linalg.eigvalsh(gram)[::-1], 0.0))
     r, p = rows.shape

@@ -12,13 +12,15 @@ import numpy as np
 
 from gratis.planning.one_pass.spectra import ExplicitSpectrum, PowerLawSpectrum, Spectrum
 
-__all__ = ["ALIGNMENTS", "aligned", "possible_alignments"]
+__all__ = ["ALIGNMENTS", "MOST_ALIGNED", "aligned", "possible_alignments"]
 
 # Least worst regret over a = 0 and 1, judged by the ODE on λ_i ∝ i^−1 (γ = .05, ρ = 1 and .2) and i^−1.5 (ρ = 1), with
 # θ* at a = 0, ¼, ½, 1, 2 and R² = .3, .6, .9: mean regret .0106, .0130, .0048 of the target's variance against .0158,
 # .0195, .0075 for a = 0 alone, worst .028, .032, .011 against .042, .047, .017. {¼, 1} has the same mean and a worse
 # worst (.048, .042), and so has {½, 1}; a = 1 alone loses up to .3 where a is 0.
 ALIGNMENTS = (0.0, 1.0)
+# Far above what was judged (2): θ* lies in the largest eigenvalues alone, and higher powers of small ones underflow.
+MOST_ALIGNED = 10.0
 
 
 def aligned(spectrum: Spectrum, alignment: float) -> Spectrum:

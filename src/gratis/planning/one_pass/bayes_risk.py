@@ -20,6 +20,7 @@ def bayes_excess_risk(problem: OnePassProblem) -> float:
 
         R = ½ζ²(1/(λv) − 1),   1/v = λ + γ·mean τ/(1 + τv),   λ = γζ²/S,   τ_i = d·λ_i⟨v_i, θ*⟩²/S.
 
+    By the second equation R = ½S·mean τ/(1 + τv), where nothing cancels, and u = λv solves 1 − u = (S/ζ²)u·mean.
     No algorithm, private or not, is better on average over such θ*, hence none on the worst of them.
 
     >>> problem = OnePassProblem(gamma=0.1, rho=1.0, label_noise_variance=0.25)
@@ -31,11 +32,13 @@ def bayes_excess_risk(problem: OnePassProblem) -> float:
         return 0.0
     noise = max(problem.label_noise_variance, _LEAST_NOISE * signal)
     shares = problem.spectrum.eigenvalues(_DIMENSION) * problem.spectrum.signal_energies(_DIMENSION) * _DIMENSION
-    penalty = problem.gamma * noise / signal
+    penalty, ratio = problem.gamma * (noise / signal), signal / noise
+    shares = shares[shares > 0]
 
-    def gap(v: float) -> float:
-        return 1 / v - penalty - problem.gamma * float(np.mean(shares / (1 + shares * v)))
+    def left(u: float) -> float:
+        """The part of the signal that is not learnt."""
+        return float(np.sum(shares / (1 + shares * (u / penalty)))) / _DIMENSION
 
-    # At v = 1/λ the gap is not positive, near 0 it is.
-    v = float(brentq(gap, 1e-9 / (penalty + problem.gamma), 1 / penalty, xtol=1e-15, rtol=1e-12))
-    return float(min(max(0.5 * noise * (1 / (penalty * v) - 1), 0.0), problem.initial_risk))
+    # 1 at u = 0, not positive at 1; the root is at least 1/(1 + S/ζ²), above 1e-9.
+    u = float(brentq(lambda u: 1 - u - ratio * u * left(u), 0.0, 1.0, xtol=1e-24, rtol=1e-12))
+    return min(problem.initial_risk * left(u), problem.initial_risk)

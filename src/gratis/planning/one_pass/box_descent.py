@@ -40,7 +40,7 @@ def descend_in_box(
     point = np.clip(start, low, high)
     value, slope = function(point)
     curvature: Array | None = None
-    stalled = 0
+    stalled, turned = 0, False
     for _ in range(most_steps):
         free = ~((point <= low) & (slope > 0) | (point >= high) & (slope < 0))
         if not free.any() or np.abs(slope[free]).max() < 1e-7:
@@ -54,8 +54,12 @@ def descend_in_box(
         for _ in range(30):
             new = np.clip(point + step, low, high)
             move = new - point
-            new_value, new_slope = function(new)
             expected = slope @ move
+            if not expected < 0:  # what the box cut off was the descent
+                turned = True
+                step *= 0.1
+                continue
+            new_value, new_slope = function(new)
             if new_value <= value + _ENOUGH * expected:
                 break
             # The minimum of the parabola through both values, if it is not too near either end.
@@ -75,5 +79,8 @@ def descend_in_box(
         point, value, slope = new, new_value, new_slope
         stalled = stalled + 1 if gain <= tolerance * max(abs(value), 1.0) else 0
         if stalled == 2:
-            break
+            if not turned:
+                break
+            # Steps that the box turned uphill were cut to next to nothing: once more along the gradient.
+            curvature, stalled, turned = None, 0, False
     return np.asarray(point)
