@@ -157,13 +157,14 @@ class TableJob:
         """Refuse what public facts rule out, before levels are paid for."""
         if cluster is None and not self.streamed:
             return
-        if cluster is not None and self.options.get("algorithm") == "one-pass":
+        if cluster is not None and self.plan.choices.get("algorithm") == "one-pass":
             raise GratisError("one pass takes the rows in their order, on one machine: leave --cluster out")
         if cluster is not None and self.persons is not None:
             raise GratisError("--unit needs all rows in one memory, to find those of a person: leave --cluster out")
         told = model_parameters(
-            self.model, self.task, epsilon=self.budget.epsilon, delta=self.budget.delta, **self.options
-        )
+            self.model, self.task, epsilon=self.budget.epsilon, delta=self.budget.delta,
+            neighbouring=str(self.budget.neighbouring), **self.plan.choices,
+        )  # fmt: skip
         if told._recipe(self.plan.facts).needs_arrays:
             advice = "raise --memory" if cluster is None else "leave --cluster out"
             raise GratisError(f"{self.model} with these settings needs all rows in one memory: {advice}")

@@ -73,12 +73,8 @@ class ClusterRows:
 
     def total(self, contribution: Callable[..., Array]) -> Array:
         """Σ over chunks of what `contribution` makes of each; refused if a worker's answer is no finite sum."""
-        from dask import delayed
-
-        # Part of the graph, which the scheduler keeps: what is scattered would be lost with its workers.
-        work = delayed((self._changes, contribution), traverse=False, pure=False)
         tree, expected = TreeSum(), None
-        for parts in answers(self._client, block_sum, self._blocks, work):
+        for parts in answers(self._client, block_sum, self._blocks, (self._changes, contribution)):
             refuse_unless(parts, isinstance(parts, list) and all(isinstance(part, np.ndarray) for _, part in parts))
             for level, part in parts:
                 expected = part.shape if expected is None else expected
@@ -116,7 +112,9 @@ _GARBAGE = (
 def refuse_unless(answer: Any, right: bool) -> None:
     """Refuse an answer that is not right, in the sentence that fits it."""
     if not right:
-        raise GratisError(_LOST if answer is None else CHANGED if isinstance(answer, str) and answer == CHANGED else _GARBAGE)
+        raise GratisError(
+            _LOST if answer is None else CHANGED if isinstance(answer, str) and answer == CHANGED else _GARBAGE
+        )
 
 
 def silent(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -86,22 +86,26 @@ def answers(client: Any, function: Callable[..., Any], blocks: Sequence[Any], *m
     """Yield what workers return for every block, in order; None where the cluster failed again and again.
 
     An answer that was lost is asked for again: what is exact is no release, and every block's answer is yielded once.
+    `more` is part of the graph, which the scheduler keeps: what is scattered would be lost with its workers.
     """
     from dask import delayed
     from distributed import Future
 
     def asked(blocks: Sequence[Any]) -> list[Any]:
-        return _submitted(client, [delayed(function, pure=False)(block, *more) for block in blocks])
+        sent = [delayed(one, traverse=False, pure=False) for one in more]
+        return _submitted(client, [delayed(function, pure=False)(block, *sent) for block in blocks])
 
     for block, answer in zip(blocks, tracked(asked(blocks), "reading", len(blocks)), strict=True):
         found = _result(answer)
         for _ in range(_ANSWERS - 1):
             if found is not None:
                 break
+            answer.release()  # with whatever else the scheduler has given up for it
             if isinstance(block, Future) and block.status == "error":  # kept, and lost with its workers
                 with suppress(Exception):
                     client.retry([block])
-            found = _result(*asked([block]))
+            (answer,) = asked([block])
+            found = _result(answer)
         yield found
 
 

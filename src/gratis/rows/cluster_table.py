@@ -69,16 +69,14 @@ class ClusterTable:
                         raise GratisError(CHANGED if said == CHANGED else _UNREADABLE)
                 self._stream.table.refuse_changed()
                 return ClusterRows(self._client, kept, self.n_rows, self.n_features)
-        streamed = [delayed(_Streamed(block, read), traverse=False, pure=False) for block in self._blocks()]
+        streamed = [_Streamed(block, read) for block in self._blocks()]
         return ClusterRows(self._client, streamed, self.n_rows, self.n_features)
 
     def counts(self, count: Callable[[EncodedRows], list[Counter[str]]], columns: int) -> list[Counter[str]]:
         """Counts of values, a counter for each column, that workers made of their blocks; garbage is refused."""
-        from dask import delayed
-
-        blocks, work = self._blocks(), delayed(silent(count), traverse=False, pure=False)
+        blocks = self._blocks()
         whole: list[Counter[str]] = [Counter() for _ in range(columns)]
-        for block, found in zip(blocks, answers(self._client, _applied, blocks, work), strict=True):
+        for block, found in zip(blocks, answers(self._client, _applied, blocks, silent(count)), strict=True):
             refuse_unless(found, _plausible(found, columns, block.n_rows))
             for total, counter in zip(whole, found, strict=False):
                 total.update(counter)
