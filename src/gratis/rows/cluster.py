@@ -55,7 +55,7 @@ class ClusterRows:
     def __init__(
         self, client: Any, blocks: Sequence[Any], n_rows: int, n_features: int, *, changes: tuple[Change, ...] = ()
     ) -> None:
-        """`blocks` are futures or delayed values of (X, y), or of what has them as `batches`.
+        """`blocks` are (X, y), or what has them as `batches`: futures, delayed, or as they are.
 
         Each has the same number of rows, a power of two of chunks, but the last, which may have fewer.
         """
