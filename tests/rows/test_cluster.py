@@ -1,5 +1,6 @@
 """Rows on a Dask cluster: the same bits as on one machine, whatever becomes of the workers."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -575,10 +576,16 @@ def test_the_size_of_what_is_sent_is_not_warned_about(one_file):
 def test_nobody_else_connects_to_a_local_cluster(processes):
     address = processes.scheduler.address
     assert address.startswith("tls://127.0.0.1:")
-    others = [(address.replace("tls:", "tcp:"), None), (address, None), (address, distributed.Security.temporary())]
-    for asked, security in others:
+
+    async def knock(address, security, timeout):
+        comm = await distributed.comm.connect(address, timeout=timeout, **security.get_connection_args("client"))
+        await comm.close()
+
+    asyncio.run(knock(address, processes.security, 60))
+    plain, other = distributed.Security(), distributed.Security.temporary()
+    for asked, security in ((address.replace("tls:", "tcp:"), plain), (address, plain), (address, other)):
         with pytest.raises((OSError, TypeError)):
-            distributed.Client(asked, security=security, timeout=1)
+            asyncio.run(knock(asked, security, 1))
     page = processes.cluster.dashboard_link.removesuffix("/status")
     for path in ("/info/main/workers.html", "/json/counts.json", "/status"):
         with pytest.raises(urllib.error.HTTPError, match="404"):

@@ -123,7 +123,7 @@ class TableJob:
             *self.plan.words(),
         ]
         if cluster:
-            sentences.append("The workers of the cluster read the file; only sums come back.")
+            sentences.append("The workers of the cluster read the file; only sums and counts come back.")
         elif self.streamed:
             sentences.append(
                 "The file is larger than memory: it is read once for each release, in constant memory."
