@@ -1,9 +1,16 @@
 """Rows on a Dask cluster: the same bits as on one machine, whatever becomes of the workers."""
 
+import asyncio
+import json
 import os
 import subprocess
 import sys
+import urllib.error
+import urllib.request
+import warnings
 from collections import Counter
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -30,11 +37,12 @@ from gratis.records.errors import GratisError
 from gratis.records.neighbouring import Neighbouring
 from gratis.records.progress import following
 from gratis.records.settings import Descent
+from gratis.rows import cluster_client
 from gratis.rows.cluster import ClusterRows, block_sum, rows_per_block
-from gratis.rows.cluster_client import checked_client
+from gratis.rows.cluster_client import checked_client, connected
 from gratis.rows.cluster_table import ClusterTable
 from gratis.rows.encoding import Column, EncodedRows, Kind, TableSchema
-from gratis.rows.tables import open_table
+from gratis.rows.tables import Table, open_table
 
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
@@ -385,6 +393,254 @@ def test_text_that_the_workers_cannot_keep_is_refused_before_the_ledger(client, 
     with pytest.raises(GratisError, match="convert it to Parquet first"):
         job.run(cluster=client, ledger=tmp_path / "l", dataset="rows")
     assert ledger.status("rows").reservations == 0
+
+
+@pytest.fixture
+def one_file(tmp_path, monkeypatch):
+    """A table of two blocks, and its reversal: in the same number of bytes, at the same time if that is wanted."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    monkeypatch.setattr("gratis.rows.cluster._BLOCK_NUMBERS", 4096 * 2)
+    rng = np.random.default_rng(0)
+    columns = {"x": np.arange(8192.0), "kind": np.where(np.arange(8192) % 2, "a", "b"), "y": rng.normal(size=8192)}
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table(columns), path, compression="none", use_dictionary=False)
+
+    def reverse(*, hide):
+        before = os.stat(path)
+        backwards = {name: values[::-1] for name, values in columns.items()}
+        pq.write_table(pa.table(backwards), path, compression="none", use_dictionary=False)
+        assert path.stat().st_size == before.st_size
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + (not hide)))
+
+    return path, reverse
+
+
+def spending(tmp_path):
+    ledger = Ledger.create(tmp_path / "l", {"rows": Budget(epsilon=9.0, delta=1e-4)})
+    return ledger, {"ledger": tmp_path / "l", "dataset": "rows"}
+
+
+def linear_job(path, **choices):
+    choices = {"model": "linear", "options": {"descent": Descent(steps=2)}} | choices
+    return plan_table_fit(path, "y", Budget(epsilon=1.0, delta=1e-6), task="regression", **choices)
+
+
+KIND = {"levels": {"kind": ("a", "b")}}
+
+
+@pytest.mark.parametrize("noticed_by", ["workers", "coordinator"])
+def test_a_table_that_changed_before_it_was_loaded_is_refused(client, one_file, tmp_path, noticed_by, monkeypatch):
+    """Rows of the first half would be in both blocks. Nothing is reserved for them."""
+    path, reverse = one_file
+    if noticed_by == "coordinator":
+        monkeypatch.setattr(Table, "_refuse_other_content", lambda self: None)
+    ledger, account = spending(tmp_path)
+    job = linear_job(path, **KIND)
+    job.check(client)
+    with pytest.raises(GratisError, match=r"no longer the one|changed after it was opened"):
+        job.run(cluster=client, begin=lambda: reverse(hide=noticed_by == "workers"), **account)
+    assert job.table.changed() == (noticed_by == "coordinator")
+    assert ledger.status("rows").reservations == 0
+
+
+def test_a_table_that_changes_while_it_is_read_at_every_release(client, one_file, monkeypatch):
+    path, reverse = one_file
+    monkeypatch.setattr("gratis.rows.cluster_client._KEPT_SHARE", 0.0)
+    assert not linear_job(path, **KIND).run(cluster=client).context["changed"]
+    job = linear_job(path, **KIND)
+    with pytest.raises(GratisError, match="no longer the one that was opened"):
+        job.run(cluster=client, begin=lambda: reverse(hide=True))
+    job = linear_job(path, **KIND)
+    done = job.run(cluster=client, begin=lambda: os.utime(path))  # the same rows: noted, as for streams
+    assert done.context["changed"]
+
+
+def test_levels_of_a_table_that_changes_are_not_released(client, one_file):
+    path, reverse = one_file
+    for change in (lambda: reverse(hide=True), lambda: os.utime(path)):
+        job, kept = linear_job(path, private_levels=["kind"]), []
+        with pytest.raises(GratisError, match="no longer the one that was opened"):
+            job.run(cluster=client, begin=change, keep=kept.append)
+        assert not kept
+
+
+@pytest.mark.parametrize("cluster", [True, False])
+def test_no_score_of_a_table_that_changed_while_it_was_scored(client, one_file, cluster, monkeypatch):
+    from gratis.estimators import table_job
+
+    path, _ = one_file
+    whole = table_job.evaluate_rows
+
+    def scored(*arguments):
+        os.utime(path)
+        return whole(*arguments)
+
+    monkeypatch.setattr(table_job, "evaluate_rows", scored)
+    job = linear_job(path, held_out=0.2, memory_bytes=4e9 if cluster else 1, **KIND)
+    done = job.run(cluster=client if cluster else None)
+    assert done.score is None
+    assert "held-out rows were read" in done.context["no_score"]
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "t.xlsx"])
+def test_a_table_held_in_memory_is_not_sent_to_workers(client, tmp_path, name):
+    path = tmp_path / name
+    if name == "t.jsonl":
+        path.write_text("\n".join(json.dumps({"x": float(i), "y": float(i % 7)}) for i in range(100)))
+    else:
+        openpyxl = pytest.importorskip("openpyxl")
+        book = openpyxl.Workbook()
+        for row in (("x", "y"), *((float(i), float(i % 7)) for i in range(100))):
+            book.active.append(row)
+        book.save(path)
+    ledger, account = spending(tmp_path)
+    for step in (lambda job: job.check(client), lambda job: job.run(cluster=client, **account)):
+        with pytest.raises(GratisError, match="to Parquet first; nothing was spent"):
+            step(linear_job(path))
+    assert ledger.status("rows").reservations == 0
+
+
+@pytest.mark.parametrize("ruled_out", ["csv", "dual", "dual, streamed"])
+def test_levels_are_not_paid_for_a_fit_that_public_facts_rule_out(client, tmp_path, ruled_out, monkeypatch):
+    path = tmp_path / "t.csv"
+    path.write_text("a,kind,y\n" + "\n".join(f"{a},{'uv'[a % 2]},{a % 7}" for a in range(5000)))
+    dual = {"n_features": 50, "descent": Descent(steps=2, engine="dual")}
+    chosen = {} if ruled_out == "csv" else {"model": "random-features", "options": dual}
+    streamed = ruled_out == "dual, streamed"
+    if ruled_out == "csv":  # as wide as the assumed levels it is kept, but not as wide as the search may make it
+        memory = sum(worker["memory_limit"] for worker in cluster_client.workers(client))
+        monkeypatch.setattr("gratis.rows.cluster_client._KEPT_SHARE", 8.0 * 5000 * 20 / memory)
+    job = linear_job(path, private_levels=["kind"], memory_bytes=1.0 if streamed else 4e9, **chosen)
+    ledger, account = spending(tmp_path)
+    cluster = None if streamed else client
+    for step in (lambda: job.check(cluster), lambda: job.run(cluster=cluster, **account)):
+        with pytest.raises(GratisError, match=r"to Parquet first|needs all rows in one memory"):
+            step()
+    assert ledger.status("rows").reservations == 0
+
+
+def test_no_scratch_file_is_announced_for_a_cluster(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,y\n" + "\n".join(f"{a},{a % 7}" for a in range(5000)))
+    job = linear_job(path, memory_bytes=1.0)
+    assert "scratch file" in " ".join(job.words())
+    assert "scratch file" not in " ".join(job.words(cluster=True))
+
+
+def test_what_a_check_raises_is_shown_nowhere(client, one_file, caplog, monkeypatch):
+    def failing(self, **_):
+        raise ValueError("private cell")
+
+    monkeypatch.setattr(EncodedRows, "problems", failing)
+    with pytest.raises(GratisError, match="a worker cannot read the table"):
+        linear_job(one_file[0], **KIND).check(client)
+    assert "private cell" not in caplog.text
+
+
+@pytest.mark.parametrize(("lost", "refused"), [(3, False), (4, True)])
+def test_lost_answers_are_asked_for_again(client, lost, refused, monkeypatch):
+    """Each of two blocks loses as many answers; what arrives is counted once."""
+    X, _ = table(5000)
+    whole, asked = cluster_client._result, Counter()
+    rows = ClusterRows(client, [held(client, X[:4096]), held(client, X[4096:])], 5000, 3)
+    expected = Rows.held(X).total(lambda x: x.sum(axis=0))
+
+    def result(answer):
+        found = whole(answer)
+        asked[found[0][1].tobytes()] += 1
+        return found if asked[found[0][1].tobytes()] > lost else None
+
+    monkeypatch.setattr("gratis.rows.cluster_client._result", result)
+    if refused:
+        with pytest.raises(GratisError, match="could not be added up"):
+            rows.total(lambda x: x.sum(axis=0))
+    else:
+        np.testing.assert_array_equal(rows.total(lambda x: x.sum(axis=0)), expected)
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """A cluster as `--cluster local:2` makes it, which gives a task up when one worker died of it."""
+    dask = pytest.importorskip("dask")
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0}), connected("local:2") as client:
+        yield client
+
+
+@pytest.mark.parametrize("when", ["added", "loaded"])
+def test_a_task_that_kills_its_worker_is_done_by_another(processes, when, tmp_path):
+    X, marker = np.ones((10, 2)), str(tmp_path / "died")
+
+    def once(values):
+        if not os.path.exists(marker):
+            open(marker, "w").close()
+            os._exit(1)
+        return values
+
+    def load():
+        return (once(X),) if when == "loaded" else (X,)
+
+    rows = ClusterRows(processes, [processes.submit(load, pure=False)], 10, 2)
+    found = rows.total(lambda x: (once(x) if when == "added" else x).sum(axis=0))
+    np.testing.assert_array_equal(found, [10.0, 10.0])
+    assert os.path.exists(marker)
+
+
+def test_the_size_of_what_is_sent_is_not_warned_about(one_file):
+    """It may follow from private values. Warnings are errors here."""
+    dask = pytest.importorskip("dask")
+
+    class Here:
+        """Without threads: those of a cluster in this process change the filters of one another."""
+
+        def compute(self, tasks):
+            warnings.warn("Sending large graph of size", UserWarning, stacklevel=2)
+            return [SimpleNamespace(result=partial(task.compute, scheduler="sync"), release=None) for task in tasks]
+
+        def scheduler_info(self, **_):
+            return {"workers": {"one": {"memory_limit": 0}}}
+
+    job = linear_job(one_file[0], private_levels=["kind"], held_out=0.2)
+    job.check(Here())
+    assert job.run(cluster=Here()).score is not None
+    assert cluster_client.kept_blocks(Here(), [dask.delayed(1)], 0, 0)[0].result() == 1
+    with pytest.warns(UserWarning, match="Sending large graph"):
+        Here().compute([])
+
+
+def test_nobody_else_connects_to_a_local_cluster(processes):
+    address = processes.scheduler.address
+    assert address.startswith("tls://127.0.0.1:")
+
+    async def knock(address, security, timeout):
+        comm = await distributed.comm.connect(address, timeout=timeout, **security.get_connection_args("client"))
+        await comm.close()
+
+    asyncio.run(knock(address, processes.security, 60))
+    plain, other = distributed.Security(), distributed.Security.temporary()
+    for asked, security in ((address.replace("tls:", "tcp:"), plain), (address, plain), (address, other)):
+        with pytest.raises((OSError, TypeError)):
+            asyncio.run(knock(asked, security, 1))
+    page = processes.cluster.dashboard_link.removesuffix("/status")
+    for path in ("/info/main/workers.html", "/json/counts.json", "/status"):
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(page + path)
+
+
+def test_a_local_cluster_writes_no_row_to_a_disk(processes):
+    def spills(dask_worker=None):
+        manager = dask_worker.memory_manager
+        return manager.memory_target_fraction, manager.memory_spill_fraction
+
+    processes.wait_for_workers(1)
+    assert set(processes.run(spills).values()) == {(False, False)}
+
+
+def test_a_local_cluster_without_keys_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(GratisError, match=r"gratis\[dask\]"), connected("local:1"):
+        pass
 
 
 def test_workers_of_another_version_are_refused_before_anything_is_spent(client, monkeypatch):

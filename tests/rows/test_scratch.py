@@ -1,16 +1,19 @@
 """A text file larger than memory is parsed once; its numbers stay in a file that nobody else can open."""
 
+import gc
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-from gratis import DPLinearRegression
+from gratis import DPAdditiveRegressor, DPLinearRegression, DPRandomFeaturesRegressor
 from gratis.estimators.released_arrays import released_arrays
 from gratis.estimators.table_fit import plan_table_fit
 from gratis.records.budget import Budget
 from gratis.records.progress import following
+from gratis.records.settings import Descent
 from gratis.rows import scratch
 from gratis.rows.scratch import ScratchRows, parsed_once, scratch_folder
 from gratis.rows.streaming import ArrayRows, open_rows
@@ -76,16 +79,14 @@ def test_without_room_the_text_is_parsed_for_every_release(text, readings, monke
         first = planned.run().estimator
         assert len(readings) > before + 50
 
-    class Full:
-        def write(self, _):
-            raise OSError("no space left on device")
+    def fail(*_):
+        raise OSError("no space left on device")
 
-        def close(self):
-            """Nothing is open."""
-
-    monkeypatch.setattr(scratch.tempfile, "TemporaryFile", lambda **_: Full())
-    second = job(text).run().estimator
-    np.testing.assert_array_equal(first.coef_, second.coef_)
+    for full_at in ("write", "flush"):
+        file = Mock(**{full_at: fail, "close": fail})
+        monkeypatch.setattr(scratch.tempfile, "TemporaryFile", lambda file=file, **_: file)
+        second = job(text).run().estimator
+        np.testing.assert_array_equal(first.coef_, second.coef_)
 
 
 def test_a_stream_of_numbers_in_text(text, readings, tmp_path):
@@ -113,6 +114,23 @@ def test_the_scratch_has_no_name_and_leaves_nothing_after_an_interruption(text, 
     if os.name == "posix":
         assert seen == [[text.name]]
     assert os.listdir(text.parent) == [text.name]
+
+
+@pytest.mark.parametrize("kind", [DPLinearRegression, DPAdditiveRegressor, DPRandomFeaturesRegressor])
+def test_the_scratch_is_gone_when_the_fit_ends(tmp_path, kind, monkeypatch):
+    """Also where nobody collects cycles of references."""
+    path, made = tmp_path / "numbers.csv", []
+    numbers = np.random.default_rng(1).normal(size=(300, 2)).tolist()
+    path.write_text("a,y\n" + "\n".join(f"{a!r},{y!r}" for a, y in numbers))
+    whole = scratch.tempfile.TemporaryFile
+    monkeypatch.setattr(scratch.tempfile, "TemporaryFile", lambda **choices: made.append(whole(**choices)) or made[-1])
+    options = {"n_features": 10, "descent": Descent(steps=2)} if kind is DPRandomFeaturesRegressor else {}
+    gc.disable()
+    try:
+        kind(**SEEDED, **options).fit(open_rows(path, target="y", n_rows=300))
+        assert [file.closed for file in made] == [True]
+    finally:
+        gc.enable()
 
 
 def test_rows_come_back_as_they_were_also_from_readings_that_overlap(tmp_path):

@@ -113,7 +113,7 @@ def fit(
                 separator=separator, decimal=decimal, missing_target=missing_target, held_out=hold_out,
                 memory_bytes=1e9 * memory, options=options, any_delta=force_delta, planned=planned, unit=unit,
             )  # fmt: skip
-        plan = _plan(job)
+        plan = _plan(job, cluster=cluster is not None)
         for sentence in (*readings_text(job.readings), *plan["words"]):
             console.print(sentence, highlight=False, soft_wrap=True, markup=False)
         if dry_run:
@@ -212,7 +212,7 @@ def _levels(given: list[str]) -> dict[str, list[str]]:
     return found
 
 
-def _plan(job: TableJob) -> dict[str, Any]:
+def _plan(job: TableJob, *, cluster: bool) -> dict[str, Any]:
     cost = job.plan.cost
     return {
         "model": job.model,
@@ -223,7 +223,7 @@ def _plan(job: TableJob) -> dict[str, Any]:
         "readings": [reading.to_json() for reading in job.readings],
         "streamed": job.streamed,
         "cost_of_privacy": None if cost is None else dict(zip(("value", "low", "high", "unit"), cost, strict=True)),
-        "words": job.words(),
+        "words": job.words(cluster=cluster),
     }
 
 

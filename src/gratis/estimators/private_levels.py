@@ -19,11 +19,11 @@ from gratis.rows.cluster_table import ClusterTable
 from gratis.rows.encoding import EncodedRows
 from gratis.stages.private_levels import count_levels, levels_event, release_levels
 
-__all__ = ["ASSUMED_LEVELS", "FoundLevels", "LevelSearch", "plan_search"]
+__all__ = ["ASSUMED_LEVELS", "MOST_LEVELS", "FoundLevels", "LevelSearch", "plan_search"]
 
 # Chosen, not tuned on any table: a tenth of μ² leaves the model 95 % of its μ.
 _SHARE_OF_MU, _SHARE_OF_DELTA = 0.1, 0.1
-_MOST_LEVELS = 32
+MOST_LEVELS = 32
 ASSUMED_LEVELS = 8  # a column, in plans that are printed before the levels are known
 
 
@@ -40,7 +40,7 @@ class LevelSearch:
         names = ", ".join(map(repr, self.columns))
         return (
             f"Levels of {names} are found first, with a tenth of the budget: those of about {least:.0f} records or "
-            f"more ({least / n_rows:.1%} of the rows), at most {_MOST_LEVELS} a column. The plan below is for "
+            f"more ({least / n_rows:.1%} of the rows), at most {MOST_LEVELS} a column. The plan below is for "
             f"{ASSUMED_LEVELS} levels a column and is made anew for those that are found."
         )
 
@@ -50,7 +50,7 @@ class LevelSearch:
             raise ValueError("the release must have been made for this search")
         with release:
             counts = _counted(rows, self.columns)
-            found = release_levels(counts, self.event, most=_MOST_LEVELS, noise=release.noise)
+            found = release_levels(counts, self.event, most=MOST_LEVELS, noise=release.noise)
         # A table without rows to count yields no columns at all.
         found = found or tuple(() for _ in self.columns)
         return FoundLevels(dict(zip(self.columns, found, strict=True)), release.certificate)

@@ -15,8 +15,8 @@ from typing import Any
 from gratis.accounting import issue_certificate, remaining_budget
 from gratis.estimators.evaluation import DISJOINT, HeldOutScore, evaluate_privately, evaluate_rows, evaluation_event
 from gratis.estimators.fit_plan import FitPlan, plan
-from gratis.estimators.model_choice import ModelChoice, choose_model
-from gratis.estimators.private_levels import FoundLevels, LevelSearch
+from gratis.estimators.model_choice import ModelChoice, choose_model, model_parameters
+from gratis.estimators.private_levels import ASSUMED_LEVELS, MOST_LEVELS, FoundLevels, LevelSearch
 from gratis.estimators.release import Release
 from gratis.estimators.settlement import LateLedger, uninterrupted
 from gratis.estimators.table_persons import TablePersons
@@ -110,8 +110,8 @@ class TableJob:
         """Number of classes, or None."""
         return None if self.target.levels is None else len(self.target.levels)
 
-    def words(self) -> list[str]:
-        """The plan in sentences."""
+    def words(self, *, cluster: bool = False) -> list[str]:
+        """The plan in sentences, for one machine or for the workers of a cluster."""
         columns, kind = len(self.schema.names), self.task
         sentences = [
             f"{self.n_records} {self.unit}, {columns} columns after encoding; {kind} of {self.target.name!r}"
@@ -123,7 +123,9 @@ class TableJob:
             f"Model: {self.model}" + (f": {self.choice.reason}" if self.choice else "."),
             *self.plan.words(),
         ]
-        if self.streamed:
+        if cluster:
+            sentences.append("The workers of the cluster read the file; only sums and counts come back.")
+        elif self.streamed:
             sentences.append(
                 "The file is larger than memory: it is read once for each release, in constant memory."
                 if self.options.get("algorithm") != "one-pass"
@@ -145,17 +147,32 @@ class TableJob:
 
     def check(self, cluster: Any = None) -> None:
         """Read every row once and refuse what cannot be trained on. That answer is not private; nothing is spent."""
-        if cluster is not None and self.options.get("algorithm") == "one-pass":
-            raise GratisError("one pass takes the rows in their order, on one machine: leave --cluster out")
-        if cluster is not None and self.model == "mlp":
-            raise GratisError(f"{self.model} needs all rows in one memory: leave --cluster out")
-        if cluster is not None and self.persons is not None:
-            raise GratisError("--unit needs all rows in one memory, to find those of a person: leave --cluster out")
+        self._refuse_impossible(cluster)
         if self.persons is not None and self.missing_target != "leave-out":
             self.persons.check()
         for rows in (self.training, *((self._rows("held-out"),) if self.held_out else ())):
             part = rows if cluster is None else ClusterTable(cluster, rows)
             part.validate(missing_targets=self.missing_target == "leave-out")
+
+    def _refuse_impossible(self, cluster: Any) -> None:
+        """Refuse what public facts rule out, before levels are paid for."""
+        if cluster is None and not self.streamed:
+            return
+        if cluster is not None and self.plan.choices.get("algorithm") == "one-pass":
+            raise GratisError("one pass takes the rows in their order, on one machine: leave --cluster out")
+        if cluster is not None and self.persons is not None:
+            raise GratisError("--unit needs all rows in one memory, to find those of a person: leave --cluster out")
+        told = model_parameters(
+            self.model, self.task, epsilon=self.budget.epsilon, delta=self.budget.delta,
+            neighbouring=str(self.budget.neighbouring), **self.plan.choices,
+        )  # fmt: skip
+        if told._recipe(self.plan.facts).needs_arrays:
+            advice = "raise --memory" if cluster is None else "leave --cluster out"
+            raise GratisError(f"{self.model} with these settings needs all rows in one memory: {advice}")
+        if cluster is not None:
+            unknown = 0 if self.search is None or self.found is not None else len(self.search.columns)
+            widest = len(self.schema.names) + unknown * (MOST_LEVELS - ASSUMED_LEVELS)
+            ClusterTable(cluster, self.training).refuse_unless_kept(widest)
 
     def run(
         self,
@@ -175,6 +192,7 @@ class TableJob:
         """
         books = ledger if ledger is None or isinstance(ledger, LateLedger) else LateLedger.open(ledger)
         assert books is None or isinstance(books, LateLedger)
+        self._refuse_impossible(cluster)
         if self.search is not None and self.found is None:
             whole = self._with_levels(books, dataset, begin, keep, cluster)
             return whole.run(ledger=books, dataset=dataset, save=save, cluster=cluster)
@@ -184,8 +202,7 @@ class TableJob:
             rows = (ClusterTable(cluster, self.training),)
         elif not self.streamed:
             rows = self.training.arrays()
-        if self.table.changed():
-            raise GratisError(f"{self.table.path.name!r} changed after it was opened: nothing was spent, start again")
+        self.table.refuse_changed()  # rows of a cluster ask again when they are loaded
         if begin is not None:
             begin()
         groups = None if self.persons is None else self.persons.groups("training")
@@ -197,11 +214,12 @@ class TableJob:
             stated = estimator.certificate_.assumptions + self.assumptions
             estimator.certificate_ = replace(estimator.certificate_, assumptions=stated)
             self._include_levels(estimator)
-            done = _settled(TableFit(estimator, None, self._context(estimator), self), books, save)
+            done = _settled(TableFit(estimator, None, self._context(estimator, cluster), self), books, save)
         if self.held_out:
             score, why = self._score(estimator, books, dataset, cluster)
             with uninterrupted():
-                done = _settled(TableFit(estimator, score, self._context(estimator, score, why), self), books, save)
+                context = self._context(estimator, cluster, score, why)
+                done = _settled(TableFit(estimator, score, context, self), books, save)
         return done
 
     def _with_levels(
@@ -210,8 +228,7 @@ class TableJob:
     ) -> TableJob:  # fmt: skip
         """Find the levels, keep them, tell the ledger; return the fit that is planned for them with what is left."""
         assert self.search is not None
-        if self.table.changed():
-            raise GratisError(f"{self.table.path.name!r} changed after it was opened: nothing was spent, start again")
+        self.table.refuse_changed()
         if begin is not None:
             begin()
         release = Release(
@@ -259,14 +276,14 @@ class TableJob:
         self, estimator: Any, ledger: LateLedger | None, dataset: str | None, cluster: Any
     ) -> tuple[HeldOutScore | None, str | None]:
         """Release the score on held-out rows, or say why there is none. The model stands in any case."""
-        if self.table.changed():
-            return None, "the file changed while the model was trained"
         held = self._rows("held-out")
         streamed = cluster is not None or self.streamed
         try:
             arrays = None if streamed else held.arrays()
         except GratisError as error:
             return None, str(error)
+        if self.table.changed():
+            return None, "the file changed while the model was trained"
         groups = None if self.persons is None else self.persons.groups("held-out")
         records = held.n_rows if self.persons is None else self.persons.count("held-out")
         event = evaluation_event(records, self.budget, classes=self.n_classes)
@@ -279,6 +296,8 @@ class TableJob:
             with release:
                 if arrays is None:
                     estimates = evaluate_rows(estimator, _only_added(held, cluster), release)
+                    if self.table.changed():
+                        raise GratisError("the file changed while the held-out rows were read")
                 else:
                     estimates = evaluate_privately(estimator, *arrays, release, groups=groups)
         except BudgetExceededError:
@@ -295,7 +314,9 @@ class TableJob:
             return score
         return score | {"source": f"{score['source']}; a row without a target counts as a wrong answer"}
 
-    def _context(self, estimator: Any, score: HeldOutScore | None = None, why: str | None = None) -> dict[str, Any]:
+    def _context(
+        self, estimator: Any, cluster: Any, score: HeldOutScore | None = None, why: str | None = None
+    ) -> dict[str, Any]:
         plan, expected = estimator.plan_, getattr(estimator, "expected_score_", None)
         return {
             "table": {
@@ -309,7 +330,7 @@ class TableJob:
             "rows": self.n_records,
             "unit": self.unit,
             "columns": len(self.schema.names),
-            "words": self.words(),
+            "words": self.words(cluster=cluster is not None),
             "levels": None if self.found is None else self.found.to_json(),
             "readings": [reading.to_json() for reading in self.readings],
             "reasons": list(plan.reasons),
@@ -320,7 +341,8 @@ class TableJob:
             "held_out_scores": None if score is None else [one.to_json() for one in score.estimates],
             "held_out_certificate": None if score is None else score.certificate.to_json(),
             "no_score": why,
-            "changed": self.streamed and self.table.changed(),
+            # Workers may read again what they keep: a lost worker's blocks.
+            "changed": (self.streamed or cluster is not None) and self.table.changed(),
         }
 
 

@@ -37,7 +37,8 @@ class Rows:
         self, batches: Chunks, n_rows: int, n_features: int, *, chunks: Chunks | None = None, in_memory: bool = False
     ) -> None:
         self.batches, self.n_rows, self.n_features, self.in_memory = batches, n_rows, n_features, in_memory
-        self.chunks = chunks or (lambda: tracked(in_chunks(self.batches()), "reading", -(-n_rows // ROWS_PER_CHUNK)))
+        # Not of self.batches: in a cycle, rows in a scratch file would stay open after the fit.
+        self.chunks = chunks or (lambda: tracked(in_chunks(batches()), "reading", -(-n_rows // ROWS_PER_CHUNK)))
 
     @classmethod
     def held(cls, X: Array, *others: Array) -> Rows:

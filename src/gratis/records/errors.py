@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "BudgetExceededError",
     "CertificateError",
+    "ChangedTableError",
     "GratisError",
     "LedgerError",
     "MissingExtraError",
@@ -26,6 +27,16 @@ class BudgetExceededError(LedgerError):
 
 class CertificateError(GratisError):
     """The certificate is malformed or does not follow from its events."""
+
+
+class ChangedTableError(GratisError):
+    """Another table lies where one was opened: rows of the two must not be added up."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the table is no longer the one that was opened, or differs from machine to machine: nothing was released "
+            "from it"
+        )
 
 
 class PrivacyLeakWarning(UserWarning):

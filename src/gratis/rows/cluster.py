@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from gratis.numerics.chunks import in_chunks
 from gratis.numerics.rounding import ROWS_PER_CHUNK
 from gratis.numerics.tree_sum import TreeSum
-from gratis.records.errors import GratisError
-from gratis.records.progress import tracked
-from gratis.rows.cluster_client import current_client, kept_blocks
+from gratis.records.errors import ChangedTableError, GratisError
+from gratis.rows.cluster_client import answers, current_client, kept_blocks, quiet_graphs
 
-__all__ = ["GARBAGE", "LOST", "ClusterRows", "answered", "cluster_rows", "is_dask", "rows_per_block", "silent"]
+__all__ = ["CHANGED", "ClusterRows", "cluster_rows", "is_dask", "refuse_unless", "rows_per_block", "silent"]
 
 Array = NDArray[Any]
 Change = Callable[..., tuple[Array, ...]]
@@ -56,7 +55,7 @@ class ClusterRows:
     def __init__(
         self, client: Any, blocks: Sequence[Any], n_rows: int, n_features: int, *, changes: tuple[Change, ...] = ()
     ) -> None:
-        """`blocks` are futures or delayed values of (X, y), or of what has them as `batches`.
+        """`blocks` are (X, y), or what has them as `batches`: futures, delayed, or as they are.
 
         Each has the same number of rows, a power of two of chunks, but the last, which may have fewer.
         """
@@ -74,35 +73,19 @@ class ClusterRows:
 
     def total(self, contribution: Callable[..., Array]) -> Array:
         """Σ over chunks of what `contribution` makes of each; refused if a worker's answer is no finite sum."""
-        from dask import delayed
-
-        # Part of the graph, which the scheduler keeps: what is scattered would be lost with its workers.
-        work = delayed((self._changes, contribution), traverse=False, pure=False)
-        tasks = [delayed(block_sum, pure=False)(block, work) for block in self._blocks]
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Sending large graph")
-            answers = self._client.compute(tasks)
         tree, expected = TreeSum(), None
-        for answer in tracked(answers, "reading", len(tasks)):
-            parts = self._answer(answer)
+        for parts in answers(self._client, block_sum, self._blocks, (self._changes, contribution)):
+            refuse_unless(parts, isinstance(parts, list) and all(isinstance(part, np.ndarray) for _, part in parts))
             for level, part in parts:
                 expected = part.shape if expected is None else expected
-                if part.shape != expected or part.dtype != np.float64 or not np.isfinite(part).all():
-                    raise GratisError(GARBAGE)
-                tree.add(part, level)
+                right = part.shape == expected and part.dtype == np.float64 and bool(np.isfinite(part).all())
+                refuse_unless(parts, right)
+                tree.add(np.array(part), int(level))
         return tree.total()
 
     def clipped_total(self, contribution: Callable[..., Array]) -> Array:
         """As `total`: a unit of privacy is a row."""
         return self.total(contribution)
-
-    def _answer(self, answer: Any) -> Parts:
-        parts = answered(answer)
-        if parts is None:
-            raise GratisError(LOST)
-        if not isinstance(parts, list) or not all(isinstance(part, np.ndarray) for _, part in parts):
-            raise GratisError(GARBAGE)
-        return [(int(level), np.array(part)) for level, part in parts]
 
     def batches(self) -> Iterator[tuple[Array, ...]]:
         """Refused: rows stay where they are."""
@@ -115,23 +98,27 @@ class ClusterRows:
         raise GratisError("this model needs all rows in memory: it cannot be trained on a cluster")
 
 
-def answered(answer: Any) -> Any:
-    """What a worker returned; None where the cluster failed (workers lost too often, or code that they cannot load)."""
-    try:
-        return answer.result()
-    except Exception:
-        return None
-
-
-LOST = (
-    "a block of rows could not be added up on the cluster: its workers were lost, or lack packages; what was reserved "
-    "stays spent"
+CHANGED = str(ChangedTableError())  # what a worker answers then
+_LOST = (
+    "a block of rows could not be added up on the cluster: its workers were lost, or lack packages; nothing was "
+    "released from it, and what was reserved before, if anything, stays spent"
 )
-GARBAGE = "a worker returned something that is no finite sum: nothing was released from it; what was reserved is spent"
+_GARBAGE = (
+    "a worker returned something that is no finite sum: nothing was released from it, and what was reserved before, if "
+    "anything, stays spent"
+)
+
+
+def refuse_unless(answer: Any, right: bool) -> None:
+    """Refuse an answer that is not right, in the sentence that fits it."""
+    if not right:
+        raise GratisError(
+            _LOST if answer is None else CHANGED if isinstance(answer, str) and answer == CHANGED else _GARBAGE
+        )
 
 
 def silent(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as workers run it: None instead of an exception, and no warning.
+    """The function as workers run it: None instead of an exception, or `CHANGED`, and no warning.
 
     Dask writes exceptions to the worker's log, with the arguments, which are rows.
     """
@@ -143,6 +130,8 @@ def silent(function: Callable[..., Any]) -> Callable[..., Any]:
             for _ in range(_TRIES):
                 try:
                     return function(*arguments)
+                except ChangedTableError:
+                    return CHANGED
                 except Exception:
                     continue
         return None
@@ -151,8 +140,10 @@ def silent(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @silent
-def block_sum(block: Any, work: tuple[tuple[Change, ...], Callable[..., Array]]) -> Parts:
+def block_sum(block: Any, work: tuple[tuple[Change, ...], Callable[..., Array]]) -> Parts | str:
     """Add up one block, held or read in batches, on a worker: the nodes of the fixed tree that its chunks fill."""
+    if isinstance(block, str):
+        return CHANGED  # found when it was loaded
     changes, contribution = work
     tree = TreeSum()
     for whole in in_chunks(block.batches() if hasattr(block, "batches") else iter((block,))):
@@ -172,7 +163,8 @@ def cluster_rows(X: Any, y: Any, read: Change) -> ClusterRows:
     from dask import delayed
 
     client = current_client()
-    X, y = (part.to_dask_array(lengths=True) if hasattr(part, "to_dask_array") else part for part in (X, y))
+    with quiet_graphs():  # lengths are counted on the workers
+        X, y = (part.to_dask_array(lengths=True) if hasattr(part, "to_dask_array") else part for part in (X, y))
     if not is_dask(y):
         y = da.from_array(np.asarray(y))
     if X.ndim != 2 or y.shape not in (X.shape[:1], (X.shape[0], 1)) or np.isnan(X.shape[0]):

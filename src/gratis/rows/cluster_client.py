@@ -1,45 +1,62 @@
-"""Dask clusters: connected to, checked, and asked what their workers can hold."""
+"""Dask clusters: connected to, checked, asked what their workers can hold, and given tasks."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
 
 from gratis.records.errors import GratisError
+from gratis.records.progress import tracked
 
-__all__ = ["connected", "current_client", "kept_blocks", "workers"]
+__all__ = ["answers", "connected", "current_client", "fits", "kept_blocks", "quiet_graphs", "workers"]
 
 _KEPT_SHARE = 0.4  # of the workers' memory, up to which blocks stay there between releases
 _MOST_LOCAL, _PATIENCE = 256, 20  # workers, and seconds for a scheduler to answer
+_ANSWERS = 4  # that are asked for at most, where they are lost on the way
+# No row on a disk, and no page about the tasks for whoever else is on this machine.
+_LOCAL = {
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.http.routes": [],
+    "distributed.scheduler.http.routes": [],
+}
 
 
 @contextmanager
 def connected(address: str | None) -> Iterator[Any]:
     """Yield a checked client of the cluster at an address, of `local:N` processes made for it, or None for None.
 
+    Processes made here talk in TLS with keys that nobody else has: another user of the machine cannot connect to them.
     `threads:N` are workers in this process: for audits and tests, and nothing faster than one machine.
     """
     if address is None:
         yield None
         return
     try:
+        import dask
         from distributed import Client, LocalCluster
+
+        if address.startswith("local:"):
+            import cryptography  # noqa: F401 - makes the keys
     except ImportError:
         raise GratisError("a cluster needs the extra: pip install 'gratis[dask]'") from None
     with ExitStack() as stack:
         kind, _, count = address.partition(":")
         try:
             if kind in ("local", "threads") and count.isdecimal() and 0 < int(count) <= _MOST_LOCAL:
+                stack.enter_context(dask.config.set(_LOCAL))  # as long as workers may be started again
                 local = LocalCluster(
                     n_workers=int(count),
                     threads_per_worker=1,
                     dashboard_address="127.0.0.1:0",
+                    scheduler_kwargs={"dashboard": False},
                     silence_logs=logging.CRITICAL,
-                    **({} if kind == "local" else {"processes": False, "protocol": "inproc://"}),
+                    **({"security": True} if kind == "local" else {"processes": False, "protocol": "inproc://"}),
                 )
                 client = stack.enter_context(Client(stack.enter_context(local)))
             else:
@@ -56,10 +73,61 @@ def connected(address: str | None) -> Iterator[Any]:
 
 def kept_blocks(client: Any, blocks: list[Any], n_rows: int, n_features: int) -> list[Any]:
     """Read blocks once and keep them in the workers' memory, if they fit there; else they are read at every release."""
+    return _submitted(client, blocks) if fits(client, n_rows, n_features) else blocks
+
+
+def fits(client: Any, n_rows: int, n_features: int) -> bool:
+    """Say whether the workers' memory has room for rows of these public sizes."""
     memory = sum(worker["memory_limit"] for worker in workers(client))
-    if 8.0 * n_rows * (n_features + 1) > _KEPT_SHARE * memory:
-        return blocks
-    return list(client.compute(blocks))
+    return 8.0 * n_rows * (n_features + 1) <= _KEPT_SHARE * memory
+
+
+def answers(client: Any, function: Callable[..., Any], blocks: Sequence[Any], *more: Any) -> Iterator[Any]:
+    """Yield what workers return for every block, in order; None where the cluster failed again and again.
+
+    An answer that was lost is asked for again: what is exact is no release, and every block's answer is yielded once.
+    `more` is part of the graph, which the scheduler keeps: what is scattered would be lost with its workers.
+    """
+    from dask import delayed
+    from distributed import Future
+
+    def asked(blocks: Sequence[Any]) -> list[Any]:
+        sent = [delayed(one, traverse=False, pure=False) for one in more]
+        return _submitted(client, [delayed(function, pure=False)(block, *sent) for block in blocks])
+
+    for block, answer in zip(blocks, tracked(asked(blocks), "reading", len(blocks)), strict=True):
+        found = _result(answer)
+        for _ in range(_ANSWERS - 1):
+            if found is not None:
+                break
+            answer.release()  # with whatever else the scheduler has given up for it
+            if isinstance(block, Future) and block.status == "error":  # kept, and lost with its workers
+                with suppress(Exception):
+                    client.retry([block])
+            (answer,) = asked([block])
+            found = _result(answer)
+        yield found
+
+
+def _result(answer: Any) -> Any:
+    """What a worker returned; None where the cluster failed (workers lost too often, or code that they cannot load)."""
+    try:
+        return answer.result()
+    except Exception:
+        return None
+
+
+def _submitted(client: Any, tasks: list[Any]) -> list[Any]:
+    with quiet_graphs():
+        return list(client.compute(tasks))
+
+
+@contextmanager
+def quiet_graphs() -> Iterator[None]:
+    """Without Dask's warning about large graphs: their size may follow from private values."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sending large graph")
+        yield
 
 
 def workers(client: Any) -> list[Any]:

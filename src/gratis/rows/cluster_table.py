@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from gratis.records.errors import GratisError
-from gratis.records.progress import tracked
-from gratis.rows.cluster import GARBAGE, LOST, Array, Change, ClusterRows, answered, rows_per_block, silent
-from gratis.rows.cluster_client import kept_blocks, workers
+from gratis.rows.cluster import CHANGED, Array, Change, ClusterRows, refuse_unless, rows_per_block, silent
+from gratis.rows.cluster_client import answers, fits, kept_blocks, workers
 from gratis.rows.undecided import Problems
 
 if TYPE_CHECKING:
@@ -19,64 +18,69 @@ __all__ = ["ClusterTable"]
 
 _LONGEST = 2**20  # rows of a row group, as Arrow writes them: of a shorter block some would be read for nothing
 _BLOCKS_PER_WORKER = 8  # so that all of them end at about the same time
+_UNREADABLE = "a worker cannot read the table: all need it under the same path; nothing was spent"
 
 
 class ClusterTable:
     """The rows of a table in files that every worker can read under the same path."""
 
     def __init__(self, client: Any, stream: EncodedRows) -> None:
+        if stream.table.held:
+            raise GratisError(
+                "a table of this format is held in memory, and all its rows would be sent to every worker: convert it "
+                "to Parquet first; nothing was spent"
+            )
         self._client, self._stream = client, stream
         self.n_rows, self.n_features = stream.n_rows, stream.n_features
 
     def validate(self, *, missing_targets: bool = False) -> None:
         """Let the workers read everything once, and refuse as one machine would. Only before a budget is reserved."""
-        from dask import delayed
-
-        blocks = self._blocks()
-        tasks, found = [delayed(_problems, pure=False)(block, missing_targets) for block in blocks], Problems()
-        for answer in tracked(self._client.compute(tasks), "reading", len(tasks)):
-            said = answered(answer)
-            if said is None:
-                raise GratisError("a worker cannot read the table: all need it under the same path; nothing was spent")
-            if isinstance(said, str):
-                raise GratisError(said)
+        found = Problems()
+        for said in answers(self._client, _problems, self._blocks(), missing_targets):
+            if not isinstance(said, Problems):
+                raise GratisError(said if isinstance(said, str) else _UNREADABLE)
             found |= said
         self._stream.refuse(found)
 
+    def refuse_unless_kept(self, n_features: int) -> None:
+        """Refuse rows that would be read at every release from a format that is read from its beginning each time."""
+        if not self._stream.table.skips and not fits(self._client, self.n_rows, n_features):
+            raise GratisError(
+                "the workers' memory does not hold the rows, and this format is read from its beginning for every "
+                "block of them: convert it to Parquet first"
+            )
+
     def rows(self, read: Change, *, once: bool = False) -> ClusterRows:
-        """Return the rows on the cluster, as `read` makes them; those that are read `once` need not be kept."""
+        """Return the rows on the cluster, as `read` makes them; those that are read `once` need not be kept.
+
+        If they are kept, all are loaded when this returns, from the table that was opened: asked of the workers, and of
+        the table here. Refused otherwise, before anything is reserved for them.
+        """
         from dask import delayed
 
         if not once:
+            self.refuse_unless_kept(self.n_features)
             small = self._stream.blocks(rows_per_block(self.n_features))
             blocks = [delayed(_loaded, pure=False)(block, delayed(read, traverse=False)) for block in small]
             kept = kept_blocks(self._client, blocks, self.n_rows, self.n_features)
             if kept is not blocks:
+                for said in answers(self._client, _is_loaded, kept):
+                    if said is not True:
+                        raise GratisError(CHANGED if said == CHANGED else _UNREADABLE)
+                self._stream.table.refuse_changed()
                 return ClusterRows(self._client, kept, self.n_rows, self.n_features)
-            if not self._stream.skips:
-                raise GratisError(
-                    "the workers' memory does not hold the rows, and this format is read from its beginning for every "
-                    "block of them: convert it to Parquet first"
-                )
-        streamed = [delayed(_Streamed(block, read), traverse=False, pure=False) for block in self._blocks()]
+        streamed = [_Streamed(block, read) for block in self._blocks()]
         return ClusterRows(self._client, streamed, self.n_rows, self.n_features)
 
     def counts(self, count: Callable[[EncodedRows], list[Counter[str]]], columns: int) -> list[Counter[str]]:
         """Counts of values, a counter for each column, that workers made of their blocks; garbage is refused."""
-        from dask import delayed
-
         blocks = self._blocks()
-        work = delayed(silent(count), traverse=False, pure=False)
-        tasks = [delayed(_applied, pure=False)(work, block) for block in blocks]
         whole: list[Counter[str]] = [Counter() for _ in range(columns)]
-        for block, answer in zip(blocks, tracked(self._client.compute(tasks), "reading", len(tasks)), strict=True):
-            found = answered(answer)
-            if found is None:
-                raise GratisError(LOST)
-            if not _plausible(found, columns, block.n_rows):
-                raise GratisError(GARBAGE)
+        for block, found in zip(blocks, answers(self._client, _applied, blocks, silent(count)), strict=True):
+            refuse_unless(found, _plausible(found, columns, block.n_rows))
             for total, counter in zip(whole, found, strict=False):
                 total.update(counter)
+        refuse_unless(CHANGED, not self._stream.table.changed())
         return whole
 
     def _blocks(self) -> list[EncodedRows]:
@@ -99,6 +103,7 @@ class _Streamed:
         return (self._read(X, y) for X, y in self._block.batches())
 
 
+@silent
 def _problems(block: EncodedRows, missing_targets: bool) -> Problems | str:
     """What is wrong with a block, in names; a sentence if it cannot be read at all."""
     try:
@@ -121,8 +126,12 @@ def _plausible(found: Any, columns: int, n_rows: int) -> bool:
     )
 
 
-def _applied(function: Callable[[Any], Any], block: Any) -> Any:
+def _applied(block: Any, function: Callable[[Any], Any]) -> Any:
     return function(block)
+
+
+def _is_loaded(block: Any) -> bool | str:
+    return block if isinstance(block, str) else block is not None
 
 
 @silent

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from gratis.records.errors import GratisError
+from gratis.records.errors import ChangedTableError, GratisError
 from gratis.records.progress import counted
 from gratis.records.strict_json import read_json
 from gratis.rows.columns import Column, Kind, as_text, can_be_target, in_words, is_number
@@ -169,7 +169,7 @@ class EncodedRows:
         chosen: NDArray[np.bool_] | None = None,
     ) -> None:
         self._mask = chosen
-        self._table, self._schema, self._target = table, schema, target
+        self.table, self._schema, self._target = table, schema, target
         self._total, self._held_out, self._part = n_rows, held_out, part
         self._span: tuple[int, int] | None = None  # of positions in the table; None: all
         self.n_features = len(schema.names)
@@ -180,14 +180,9 @@ class EncodedRows:
         self._batch_rows = max(1, wide, min(2**16, _NUMBERS_AT_ONCE // max(self.n_features, 1)))
 
     @property
-    def skips(self) -> bool:
-        """Whether a part of the rows can be read without those before it."""
-        return self._table.skips
-
-    @property
     def text_file(self) -> Path | None:
         """The file, if it is text that every reading parses anew."""
-        return self._table.path if self._table.is_text else None
+        return self.table.path if self.table.is_text else None
 
     def batches(self) -> Iterator[tuple[Array, Array]]:
         """Yield (X, y) in stored order."""
@@ -238,7 +233,7 @@ class EncodedRows:
 
     def refuse(self, found: Problems) -> None:
         """Refuse what was found, if anything was, in one sentence with the options that let it pass."""
-        found.refuse(self._table.types, self._target.name, python=self._table.for_python)
+        found.refuse(self.table.types, self._target.name, python=self.table.for_python)
 
     def problems(self, *, missing_targets: bool = False) -> Problems:
         """Read everything once; return what `validate` refuses."""
@@ -250,7 +245,7 @@ class EncodedRows:
         if seen != self.n_rows:
             raise GratisError(f"{self.n_rows} rows were expected, but {seen} were read")
         used = {self._target.name, *(column.name for column in self._schema.used)}
-        return Problems(unreadable, frozenset(used & getattr(self._table, "broken", set())), missing)
+        return Problems(unreadable, frozenset(used & getattr(self.table, "broken", set())), missing)
 
     def _unreadable(self, batch: Any) -> frozenset[str]:
         cells = _cells(batch)
@@ -277,16 +272,18 @@ class EncodedRows:
         names = [*(column.name for column in self._schema.used), self._target.name]
         position = 0
         # A whole table is read to its end, so that a row too many is noticed.
-        batches = self._table.batches(names, self._batch_rows)
+        batches = self.table.batches(names, self._batch_rows)
         if self._span is not None:
             position = self._span[0]
-            batches = self._table.span(names, self._batch_rows, *self._span)
+            batches = self.table.span(names, self._batch_rows, *self._span)
         with counted("reading", self._total) as advance:
             for batch in batches:
                 chosen = self._chosen(position, batch.num_rows)
                 position += batch.num_rows
                 yield batch if chosen is None else batch.filter(pa.array(chosen))
                 advance(batch.num_rows)
+        if self._span is not None and position != self._span[1]:
+            raise ChangedTableError
 
     def _chosen(self, start: int, count: int) -> NDArray[np.bool_] | None:
         if self._mask is not None:

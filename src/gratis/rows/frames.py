@@ -21,6 +21,7 @@ _FIRST_ROWS = 1000  # of a sheet, from which the types of its columns are guesse
 class FrameTable(Table):
     """A data frame that is in memory already; it has no file, and does not change."""
 
+    held = True
     for_python = True
 
     def __init__(self, frame: Any, name: str = "the data frame") -> None:
@@ -37,6 +38,9 @@ class FrameTable(Table):
     def changed(self) -> bool:
         """Never: it is this object's own."""
         return False
+
+    def _refuse_other_content(self) -> None:
+        """Never: what is read is what is held."""
 
     def _read(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
         # Chunks of a table may end anywhere: how rows are cut must not depend on where it came from.

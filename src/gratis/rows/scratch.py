@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,14 @@ class ScratchRows:
     """The rows of a stream, written once, in batches that are packed one by one.
 
     The file has no name: nobody else can open it, and the system removes it when this object or the process ends,
-    however it ends (where a system cannot do that, on closing). It holds the rows as they are, unencrypted.
+    however it ends (where a system cannot do that, on closing; a network file system may keep a hidden name until
+    then). It holds the rows as they are, unencrypted.
     """
 
     def __init__(self, stream: Any, folder: Path) -> None:
         self.n_rows, self.n_features = stream.n_rows, stream.n_features
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed with this object
-        weakref.finalize(self, self._file.close)
+        weakref.finalize(self, _closed, self._file)
         self._codec, self._parts = pa.Codec("lz4"), list[tuple[int, int]]()  # bytes and rows of every batch
         with counted("converting", self.n_rows) as advance:
             for X, y in stream.batches():
@@ -40,6 +42,7 @@ class ScratchRows:
                 self._file.write(packed)
                 self._parts.append((len(packed), len(y)))
                 advance(len(y))
+        self._file.flush()  # a disk that is full is noticed here, and not at a release
         if sum(rows for _, rows in self._parts) != self.n_rows:
             raise GratisError(f"the source does not hold the {self.n_rows} rows that were declared; nothing was spent")
 
@@ -52,6 +55,11 @@ class ScratchRows:
             numbers = self._codec.decompress(self._file.read(size), 8 * rows * width)
             both = np.frombuffer(numbers, dtype=np.float64).reshape(rows, width)
             yield np.ascontiguousarray(both[:, :-1]), both[:, -1].copy()
+
+
+def _closed(file: Any) -> None:
+    with suppress(OSError):  # a full disk does not take what is left, which nobody needs
+        file.close()
 
 
 def parsed_once(stream: Any) -> Any:

@@ -5,6 +5,7 @@ JSON lines, Excel sheets and data frames, which are held in memory: `gratis.rows
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from abc import ABC, abstractmethod
@@ -21,7 +22,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from gratis.records.errors import GratisError
+from gratis.records.errors import ChangedTableError, GratisError
 from gratis.rows.dialects import read_dialect, text_stream
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 _BUFFER_BYTES = 2**16
+_END_BYTES = 2**16  # holds the footer of most Parquet files: sizes, places and ranges of all columns
 _CSV_BLOCK_BYTES = 2**22  # a wide row may take 100 kB, and every block costs a call a column
 _MISSING = ["", "?", "NA", "N/A", "#N/A", "nan", "NaN", "NAN", "null", "NULL", "None"]
 _COMMA_NUMBER = r"^\s*[+-]?(\d+|\d{1,3}(\.\d{3})+)?(,\d*)?([eE][+-]?\d+)?\s*$"
@@ -53,6 +55,7 @@ class Table(ABC):
     states_types: bool = True  # or guessed from the first cells
     is_text: bool = False  # parsed at every reading
     skips: bool = False  # whether rows can be read without those before them
+    held: bool = False  # whole in memory: whoever is sent a part of it is sent all of it
     for_python: bool = False  # refusals name options of the command line, or parameters
     index_columns: tuple[str, ...] = ()  # what pandas says that it wrote as an index
 
@@ -62,6 +65,7 @@ class Table(ABC):
             raise GratisError(f"there is no file {os.fspath(path)!r}")
         self._as_opened = self._stamp()
         self._open_head()
+        self._content_as_opened = self._content()
 
     @abstractmethod
     def _open_head(self) -> None:
@@ -84,7 +88,15 @@ class Table(ABC):
         raise GratisError("the file is damaged, or its rows do not all have the same columns")
 
     def span(self, columns: Sequence[str], batch_rows: int, start: int, stop: int) -> Iterator[Any]:
-        """Yield batches of the rows start … stop−1: what comes before is read, unless the format can skip it."""
+        """Yield batches of the rows start … stop−1, and raise `ChangedTableError` if this is another file by now.
+
+        Of two files a row could be in two spans. What comes before a span is read, unless the format can skip it.
+        """
+        self._refuse_other_content()
+        yield from self._span(columns, batch_rows, start, stop)
+        self._refuse_other_content()
+
+    def _span(self, columns: Sequence[str], batch_rows: int, start: int, stop: int) -> Iterator[Any]:
         position = 0
         for batch in self.batches(columns, batch_rows):
             first, last = max(start - position, 0), min(stop - position, batch.num_rows)
@@ -100,6 +112,24 @@ class Table(ABC):
             return self._stamp() != self._as_opened or self._reopened().types != self.types
         except (GratisError, OSError):
             return True
+
+    def refuse_changed(self) -> None:
+        """Refuse a file that changed: asked when its rows have been read, and before anything is paid for them."""
+        if self.changed():
+            raise GratisError(
+                f"{self.path.name!r} changed after it was opened: nothing was spent on a model, start again"
+            )
+
+    def _refuse_other_content(self) -> None:
+        if self._content() != self._content_as_opened:
+            raise ChangedTableError
+
+    def _content(self) -> tuple[Any, ...]:
+        """Size and last bytes: the same on every machine, where the time of change may differ."""
+        with open(self.path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _END_BYTES))
+            return size, hashlib.sha256(file.read()).digest()
 
     def _reopened(self) -> Table:
         return type(self)(self.path)
@@ -139,8 +169,7 @@ class ParquetTable(Table):
         with self._open() as file:
             yield from file.iter_batches(batch_size=batch_rows, columns=list(columns), row_groups=row_groups)
 
-    def span(self, columns: Sequence[str], batch_rows: int, start: int, stop: int) -> Iterator[Any]:
-        """Yield batches of the rows start … stop−1, from the row groups that hold them."""
+    def _span(self, columns: Sequence[str], batch_rows: int, start: int, stop: int) -> Iterator[Any]:
         with self._open() as file:
             sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
         ends = np.cumsum(sizes)
@@ -148,7 +177,7 @@ class ParquetTable(Table):
         if held:
             before = int(ends[held[0]] - sizes[held[0]])
             part = _RowGroups(self, held)
-            yield from part.span(columns, batch_rows, start - before, stop - before)
+            yield from part._span(columns, batch_rows, start - before, stop - before)
 
 
 class _RowGroups(Table):
@@ -181,6 +210,9 @@ class ParquetFolder(Table):
 
     def _paths(self) -> list[Path]:
         return sorted(path for path in self.path.iterdir() if path.name.lower().endswith(".parquet"))
+
+    def _content(self) -> tuple[Any, ...]:
+        return ()  # every file has its own
 
     def _stamp(self) -> tuple[Any, ...]:
         return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in self._paths())
