@@ -24,7 +24,8 @@ from gratis import (
     DPRandomFeaturesRegressor,
 )
 from gratis.audits.estimators import audit
-from gratis.audits.hostile import HostileTables, Table
+from gratis.audits.hostile import HostileTables
+from gratis.audits.hostile import Table as Drawn
 from gratis.audits.replay import record
 from gratis.audits.trainings import audit_tables, estimator_training, on_cluster
 from gratis.estimators.released_arrays import released_arrays
@@ -235,7 +236,7 @@ def test_persons_are_not_audited_on_a_cluster(client, capsys):
     with pytest.raises(GratisError, match="groups need all rows in one memory"):
         audit(model, pairs=2, cluster=True)
     with pytest.raises(GratisError, match="groups need all rows in one memory"):
-        on_cluster(model, Table("persons", X, y, 0, groups=np.arange(400)))
+        on_cluster(model, Drawn("persons", X, y, 0, groups=np.arange(400)))
 
 
 def test_what_needs_more_than_sums_is_refused_before_the_ledger(client, tmp_path):
