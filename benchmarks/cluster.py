@@ -45,6 +45,7 @@ from gratis.rows.tables import open_table
 
 SEEDED = {"epsilon": 1.0, "delta": 1e-6, "noise_seed": 11, "insecure_reproducible": True}
 rows_on_cluster._BLOCK_NUMBERS = 4096 * 10  # one chunk a block: few rows are many blocks
+WORKERS = 4  # of which some die
 BUDGET = Budget(epsilon=400.0, delta=1e-3)  # room for all the fits of a run
 MODELS: dict[str, Any] = {
     "linear": lambda **more: DPLinearRegression(**SEEDED, descent=Descent(steps=16), **more),
@@ -118,6 +119,7 @@ def killer(cluster: Any, done: threading.Event, kills: list[int], most: int) -> 
     rng = random.Random(1)
     while not done.wait(rng.uniform(0.5, 5.0)) and len(kills) < most:
         pids = [worker.pid for worker in cluster.workers.values() if worker.pid]
+        cluster.scale(WORKERS)  # in the place of those that their nannies gave up
         if len(pids) > 1:
             try:
                 os.kill(rng.choice(pids), signal.SIGKILL)
@@ -171,7 +173,7 @@ def chaos(X: Any, y: Any, expected: dict[str, str], most: int, path: Path) -> di
     fits = wrong = refused = wrongly_spent = 0
     ledger = Ledger.create(path, {"rows": BUDGET, "garbage": BUDGET})
     with (
-        LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as cluster,
+        LocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as cluster,
         Client(cluster),
     ):
         done = threading.Event()
