@@ -597,7 +597,9 @@ def test_the_size_of_what_is_sent_is_not_warned_about(one_file):
 
         def compute(self, tasks):
             warnings.warn("Sending large graph of size", UserWarning, stacklevel=2)
-            return [SimpleNamespace(result=partial(task.compute, scheduler="sync"), release=None) for task in tasks]
+            return [
+                SimpleNamespace(result=partial(task.compute, scheduler="sync"), release=lambda: None) for task in tasks
+            ]
 
         def scheduler_info(self, **_):
             return {"workers": {"one": {"memory_limit": 0}}}

@@ -41,7 +41,7 @@ def _command(context: Any, given: dict[str, Any], path: Callable[[Path], str], h
         value = given.get(parameter.name)
         if parameter.name in hidden or value is None or value == parameter.default:
             continue
-        if isinstance(value, list):
+        if isinstance(value, list | tuple):
             options += [word for one in value for word in (parameter.opts[0], str(one))]
             continue
         shown = path(value) if isinstance(value, Path) else str(value)
