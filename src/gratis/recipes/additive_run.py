@@ -170,7 +170,8 @@ class _Run:
             self._usable().mapped(scores), self.classes, deviation=deviation, event=self.plan.shrinkage,
             noise=self.noise,
         )  # fmt: skip
-        return model.shrunk(share)
+        # How much is kept is uncertain, too: bands stay as wide as they were.
+        return replace(model.shrunk(share), covariances=model.covariances)
 
     def _usable(self) -> Rows:
         """The rows; those with an invalid feature or target have no target."""
