@@ -151,10 +151,10 @@ class LinearInference:
     def twin(self) -> TwinChoice:
         """Settings of the descent: where intervals pay, columns in the released basis have a nearly flat spectrum."""
         width, relation = self.facts.columns + 1, self.budget.neighbouring
-        return flat_twin(width, self.facts.rows, _STEPS, relation, None, self.stages.descent_mu)
+        return flat_twin(width, self.facts.rows, _STEPS, relation, self.stages.descent_mu)
 
     def _prediction(self) -> Prediction:
-        return twin_prediction(self.twin, None, "twin of a flat spectrum, of the start alone")
+        return twin_prediction(self.twin, "twin of a flat spectrum, of the start alone")
 
     @cached_property
     def width(self) -> WidthPrediction:

@@ -1,4 +1,4 @@
-"""Linear and logistic regression: standardise → second moments → descend, settings by a twin of what was released."""
+"""Linear regression: standardise → second moments → descend, settings by a twin of what was released → score."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from gratis.accounting import calibrate_mu
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
 from gratis.models.linear import LinearModel
-from gratis.models.logistic import SoftmaxModel
 from gratis.planning.twins.problems import Member
 from gratis.planning.twins.twin import TwinChoice, plain_settings, twin_settings
 from gratis.recipes.recipe import Reading
@@ -34,7 +33,7 @@ _TWIN_SEED = 20261115  # public: the twin's synthetic data is the same for every
 
 @dataclass(frozen=True, slots=True)
 class LinearRelease:
-    """A linear model that was released, and what is predicted of it given what was released on the way."""
+    """A linear model that was released, and what is predicted of it: its score, where the fit paid for one."""
 
     fit: ReleasedLinear
     prediction: Prediction
@@ -85,42 +84,35 @@ class StagedLinear:
             self.facts.columns,
             mu=calibrate_mu(self.budget),
             neighbouring=self.budget.neighbouring,
-            outputs=self.facts.classes or 1,
-            regression=self.facts.classes is None,
             standardise=self.reading.standardise,
             steps=self.descent.steps or _STEPS,
+            score=self.reading.standardise and not self.descent.given,
         )
 
     @property
     def plan(self) -> Plan:
         """The plan as it is known before the data is touched: the spectrum is still assumed to be flat."""
-        return _staged_plan(self.stages, self.budget, self.facts.classes, self.descent)
+        return _staged_plan(self.stages, self.budget, self.descent)
 
     def run(self, rows: Rows, *, noise: NoiseSource) -> LinearRelease:
-        """Run the stages; the settings of the last one are chosen from what the others released."""
-        stages, classes = self.stages, self.facts.classes
-        chosen: list[TwinChoice] = []
+        """Run the stages; the settings of the descent are chosen from what was released before."""
 
         def choose(spectrum: NDArray[np.float64], planned: StagedPlan) -> DescentSettings:
             if self.descent.clip_norm is not None:
                 return _Fixed(self.descent.clip_norm, float(self.descent.learning_rate))  # type: ignore[arg-type]
-            chosen.append(_twin(spectrum, planned, classes))
-            return chosen[0]
+            return _twin(spectrum, planned)
 
         fit: StagedFit = fit_stages(
-            rows, stages, LinearModel() if classes is None else SoftmaxModel(classes), choose, noise=noise,
+            rows, self.stages, LinearModel(), choose, noise=noise,
             features=self.reading.features, target=self.reading.target, impute=self.reading.impute,
         )  # fmt: skip
-        prediction = self.plan.prediction  # plain descent learns nothing more before it runs
-        if chosen and stages.second_moments is not None:
-            prediction = twin_prediction(chosen[0], classes, "twin of the released spectrum")
-        return LinearRelease(fit, in_original_units(prediction, fit))
+        return LinearRelease(fit, fit.expected or in_original_units(self.plan.prediction, fit))
 
 
-def _twin(spectrum: NDArray[np.float64], stages: StagedPlan, n_classes: int | None) -> TwinChoice:
+def _twin(spectrum: NDArray[np.float64], stages: StagedPlan) -> TwinChoice:
     """The twin of the released spectrum; where none is released, the one that the plan was made with."""
     if stages.second_moments is None:
-        return _assumed_twin(stages, n_classes)
+        return _assumed_twin(stages)
     return twin_settings(
         spectrum,
         stages.n_records,
@@ -128,46 +120,41 @@ def _twin(spectrum: NDArray[np.float64], stages: StagedPlan, n_classes: int | No
         neighbouring=stages.neighbouring,
         steps=stages.steps,
         rng=np.random.default_rng(_TWIN_SEED),
-        n_classes=n_classes,
     )
 
 
-def _assumed_twin(stages: StagedPlan, n_classes: int | None) -> TwinChoice:
+def _assumed_twin(stages: StagedPlan) -> TwinChoice:
     """What can be said before the data is touched."""
     twin = flat_twin if stages.second_moments is not None else _plain_twin
     width = stages.n_columns + 1
-    return twin(width, stages.n_records, stages.steps, stages.neighbouring, n_classes, stages.descent_mu)
+    return twin(width, stages.n_records, stages.steps, stages.neighbouring, stages.descent_mu)
 
 
 @lru_cache(maxsize=128)
-def flat_twin(
-    width: int, n_records: int, steps: int, neighbouring: Neighbouring, n_classes: int | None, mu: float
-) -> TwinChoice:
+def flat_twin(width: int, n_records: int, steps: int, neighbouring: Neighbouring, mu: float) -> TwinChoice:
     """The twin of a flat spectrum, for one that is still to be released."""
     return twin_settings(
         np.full(width, 0.9), n_records, mu=mu, neighbouring=neighbouring, steps=steps,
-        rng=np.random.default_rng(_TWIN_SEED), n_classes=n_classes,
+        rng=np.random.default_rng(_TWIN_SEED),
     )  # fmt: skip
 
 
 @lru_cache(maxsize=128)
-def _plain_twin(
-    width: int, n_records: int, steps: int, neighbouring: Neighbouring, n_classes: int | None, mu: float
-) -> TwinChoice:
+def _plain_twin(width: int, n_records: int, steps: int, neighbouring: Neighbouring, mu: float) -> TwinChoice:
     """The twins of assumed spectra, for one that is never released."""
     return plain_settings(
         width, n_records, mu=mu, neighbouring=neighbouring, steps=steps,
-        rng=np.random.default_rng(_TWIN_SEED), n_classes=n_classes,
+        rng=np.random.default_rng(_TWIN_SEED),
     )  # fmt: skip
 
 
-def predict_staged(n_records: int, n_features: int, budget: Budget, n_classes: int | None = None) -> Prediction:
+def predict_staged(n_records: int, n_features: int, budget: Budget) -> Prediction:
     """Predict the excess risk of the staged fit before any data, in units of the target's variance."""
-    facts = Facts(rows=n_records, columns=n_features, classes=n_classes)
+    facts = Facts(rows=n_records, columns=n_features)
     return StagedLinear(facts, budget, Reading()).plan.prediction
 
 
-def _staged_plan(stages: StagedPlan, budget: Budget, n_classes: int | None, descent: Descent) -> Plan:
+def _staged_plan(stages: StagedPlan, budget: Budget, descent: Descent) -> Plan:
     """The plan as it is known before the data is touched: the spectrum is still assumed to be flat."""
     shares = {leaf.label or leaf.kind: leaf.kind for leaf in stages.event.leaves()}
     if stages.second_moments is not None:
@@ -200,7 +187,7 @@ def _staged_plan(stages: StagedPlan, budget: Budget, n_classes: int | None, desc
         ),
         budget=budget,
         event=stages.event,
-        prediction=twin_prediction(_assumed_twin(stages, n_classes), n_classes, source),
+        prediction=twin_prediction(_assumed_twin(stages), source),
         reasons=(
             f"{budget.describe()}: {stage}; {stages.steps} full-batch steps in {basis}.",
             words,
@@ -209,11 +196,9 @@ def _staged_plan(stages: StagedPlan, budget: Budget, n_classes: int | None, desc
     )
 
 
-def twin_prediction(choice: TwinChoice, n_classes: int | None, source: str) -> Prediction:
+def twin_prediction(choice: TwinChoice, source: str) -> Prediction:
     """What a twin says of the settings it chose: the mean over its members, and their range."""
-    risks = np.array(choice.risks)
-    if n_classes is None:
-        risks = risks / 2  # twins report E(xᵀθ − xᵀθ*)², the excess risk is half of that
+    risks = np.array(choice.risks) / 2  # twins report E(xᵀθ − xᵀθ*)², the excess risk is half of that
     return Prediction(
         quantity="excess_risk",
         value=float(np.mean(risks)),
@@ -226,8 +211,8 @@ def twin_prediction(choice: TwinChoice, n_classes: int | None, source: str) -> P
             "mean over the members; the range is over the members",
         ),
         details={
-            "unit": "½·variance of the target" if n_classes is None else "nats of cross-entropy",
-            "null_risk": float(np.mean(choice.null_risks)) / (2 if n_classes is None else 1),
+            "unit": "½·variance of the target",
+            "null_risk": float(np.mean(choice.null_risks)) / 2,
         },
     )
 
