@@ -77,8 +77,9 @@ _RICH_FROM, _RICH = 60.0, 300.0
 
 
 # Fits of fewer than 50 records, in units of the noise, are doubted in full and of more than 150 not at all: the energy
-# of a fit under noisy second moments is too low an estimate to shrink what is known to be well determined.
-_DOUBTED, _TRUSTED = 50.0, 150.0
+# of a fit under noisy second moments is too low an estimate to shrink what is known to be well determined. That is for
+# ten columns; more have as much more energy of noise as their root (validation parts of fri_c4_100 and pmlb_4544).
+_DOUBTED, _TRUSTED, _FEW_COLUMNS = 50.0, 150.0, 10.0
 # Below `EVERYTHING` a part α of a fit is kept: 2α − α² of what there is to gain, and α² of its noise. Plain descent
 # knows no energy by which to doubt a fit, so there all of it is kept from four times as many on (validation parts of
 # fri_c4_100 and pmlb_4544).
@@ -254,7 +255,7 @@ def plan_stages(
         level=level,
         score=plan_score(n, 2, mu=mus["score"], neighbouring=neighbouring) if score else None,
         records=records,
-        doubt=1 - between(records, _DOUBTED, _TRUSTED),
+        doubt=1 - between(records / math.sqrt(max(columns / _FEW_COLUMNS, 1.0)), _DOUBTED, _TRUSTED),
         kept=between(records, NOTHING, EVERYTHING * (1 if precondition else _PLAIN)),
     )
 
