@@ -26,8 +26,7 @@ from gratis.models.logistic import SoftmaxModel
 from gratis.models.random_features import Activation, RandomFeatures, SquaredErrorModel, StoredFeatures
 from gratis.planning.class_flow import largest_factor
 from gratis.planning.feature_classifier import feature_flow, longest_flow, plan_feature_classifier
-from gratis.planning.random_features import plan_random_features
-from gratis.planning.rough_features import rough_feature_cost
+from gratis.planning.random_features import plan_random_features, rough_feature_cost
 from gratis.recipes.recipe import Array, Reading, zero_rows
 from gratis.records.budget import Budget
 from gratis.records.checks import check_count
