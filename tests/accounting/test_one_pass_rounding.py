@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gratis.accounting.one_pass_rounding import (
+from gratis.accounting.iteration import (
     inner_product_error,
     one_pass_radius,
     one_pass_rounding_inflation,

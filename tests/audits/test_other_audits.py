@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, nct, norm
 
-from gratis.audits.bounds import binomial_upper_bound, normal_shift_lower_bound
+from gratis.audits.distinguishing import binomial_upper_bound, normal_shift_lower_bound
 from gratis.audits.membership import infer_membership
 from gratis.audits.one_run import (
     audit_one_run,

@@ -8,7 +8,7 @@ from enum import Enum
 import numpy as np
 import pytest
 
-from gratis.audits.published import differences, finest_bit
+from gratis.audits.comparison import differences, finest_bit
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from gratis.cli.plan_network import network
+from gratis.cli.plan import network
 from gratis.records.errors import GratisError
 
 SIZES = ["--n", "10000", "--d", "3072", "--classes", "2", "--width", "1024", "--depth", "10", "--kl-budget", "1"]

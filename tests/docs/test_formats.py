@@ -12,7 +12,7 @@ import typer.main
 
 import gratis
 from gratis.cli.program import app
-from gratis.estimators import expected_arrays, fit_plan, model_file
+from gratis.estimators import fit_plan, model_file, released_arrays
 from gratis.ledger import storage
 from gratis.records import certificates, events
 from gratis.records.certificates import Certificate
@@ -49,7 +49,7 @@ def test_every_event_and_field_is_described() -> None:
 
 def test_every_array_of_a_model_file_is_described() -> None:
     text = page("formats.md")
-    names = {name for table in expected_arrays._TABLE.values() for name in table}
+    names = {name for table in released_arrays._TABLE.values() for name in table}
     missing = {name for name in names if f"`{name}`" not in text and not name.startswith("target-")}
     assert not missing
 

@@ -121,7 +121,7 @@ def test_the_first_commands_of_the_first_page_work_as_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What the quick start leaves behind is what the second command reads."""
-    from gratis.cli.example_table import write_people
+    from gratis.cli.quickstart import write_people
 
     shown = next(words for words in commands(DOCS / "index.md") if words[0] == "fit")
     monkeypatch.chdir(tmp_path)

@@ -10,8 +10,7 @@ import pytest
 import gratis
 from gratis.accounting import PERSON_UNIT, verify_certificate
 from gratis.audits.estimators import audit, make_estimator
-from gratis.audits.hostile import HostileTables
-from gratis.audits.hostile_persons import HostilePersons
+from gratis.audits.hostile import HostilePersons, HostileTables
 from gratis.audits.replay import Fitted
 from gratis.audits.trainings import audit_tables
 from gratis.estimators.evaluation import evaluate_privately, evaluation_event

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from gratis.audits.distinguishing import audit_scores
-from gratis.audits.hostile import HostileTables
-from gratis.audits.hostile_persons import HostilePersons
+from gratis.audits.hostile import HostilePersons, HostileTables
 from gratis.audits.replay import Fitted
 from gratis.audits.trainings import audit_tables
 from gratis.mechanisms.clipped_gradient import clipped_gradient_sum, clipped_mean_sum, row_norms, sanitised

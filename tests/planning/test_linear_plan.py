@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gratis.accounting import account, amplification_by_iteration
-from gratis.accounting.one_pass_rounding import one_pass_radius
+from gratis.accounting.iteration import one_pass_radius
 from gratis.planning.assumptions import LinearFacts, spectrum_from_sample
 from gratis.planning.inverse import needed_for_target, predicted_r_squared
 from gratis.planning.linear import plan_linear

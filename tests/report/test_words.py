@@ -12,8 +12,7 @@ from gratis import Budget, DPLinearRegression, Ledger, load_model
 from gratis.cli.model_report import report_content
 from gratis.records.assumptions import ASSUMPTIONS
 from gratis.records.predictions import Estimate
-from gratis.report.page import render_page
-from gratis.report.privacy_words import _share
+from gratis.report.page import _share, render_page
 from gratis.report.scores import held_out, score_table
 
 OLD = Path(__file__).parents[1] / "estimators" / "files_0_1_0"

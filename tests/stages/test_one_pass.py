@@ -9,7 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from gratis.accounting.one_pass_rounding import inner_product_error
+from gratis.accounting.iteration import inner_product_error
 from gratis.mechanisms.noise import NoiseSource
 from gratis.records.errors import GratisError
 from gratis.records.events import OnePassIteration

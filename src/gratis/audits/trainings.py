@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gratis.audits.hostile import HostileTables, Table
-from gratis.audits.hostile_persons import HostilePersons
+from gratis.audits.hostile import HostilePersons, HostileTables, Table
 from gratis.audits.replay import Fitted, NoiseBook, ReplayAudit, Tap, Train, compare, record, replay
 from gratis.estimators.scales import PublicScales
 from gratis.mechanisms.noise import NoiseSource

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import typer
 
-from gratis.cli.output import JSON_OPTION, emit, showing, table
-from gratis.cli.table_options import DECIMAL_OPTION, ENCODING_OPTION, SEPARATOR_OPTION
+from gratis.cli.output import DECIMAL_OPTION, ENCODING_OPTION, JSON_OPTION, SEPARATOR_OPTION, emit, showing, table
 from gratis.records.errors import GratisError
 
 __all__ = ["compare"]

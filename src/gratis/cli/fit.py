@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gratis.cli.fit_progress import FitProgress
-from gratis.cli.output import JSON_OPTION, emit, messages, showing
-from gratis.cli.table_options import DECIMAL_OPTION, ENCODING_OPTION, SEPARATOR_OPTION
+from gratis.cli.output import DECIMAL_OPTION, ENCODING_OPTION, JSON_OPTION, SEPARATOR_OPTION, emit, messages, showing
 from gratis.records.errors import GratisError
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from gratis.estimators.model_folder import ModelFolder
     from gratis.estimators.private_fit import PrivateFit
-    from gratis.estimators.settlement import LateLedger
+    from gratis.estimators.release import LateLedger
     from gratis.estimators.table_fit import TableJob
     from gratis.records.certificates import Certificate
     from gratis.records.record import JsonObject
@@ -228,7 +227,7 @@ def _plan(job: TableJob, *, cluster: bool) -> dict[str, Any]:
 
 
 def _open_ledger(ledger: Path | None, budget: str | None, console: Console) -> LateLedger | None:
-    from gratis.estimators.settlement import LateLedger
+    from gratis.estimators.release import LateLedger
 
     if (ledger is None) != (budget is None):
         raise GratisError("give both --ledger (a file) and --budget (a name in it), or neither")

@@ -14,7 +14,7 @@ from gratis.records.errors import GratisError
 
 if TYPE_CHECKING:
     from gratis.estimators.model_folder import ModelFolder
-    from gratis.estimators.settlement import LateLedger
+    from gratis.estimators.release import LateLedger
     from gratis.estimators.table_fit import TableFit
     from gratis.records.budget import Budget
 

@@ -1,4 +1,4 @@
-"""What commands print: plain lines for people, one JSON object for programs."""
+"""What commands print: plain lines for people, one JSON object for programs; options that several take."""
 
 from __future__ import annotations
 
@@ -18,9 +18,25 @@ from gratis.records.record import plain
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["JSON_OPTION", "echo", "emit", "messages", "refuse_overwriting", "showing", "table"]
+__all__ = [
+    "DECIMAL_OPTION",
+    "ENCODING_OPTION",
+    "JSON_OPTION",
+    "SEPARATOR_OPTION",
+    "echo",
+    "emit",
+    "messages",
+    "refuse_overwriting",
+    "showing",
+    "table",
+]
 
 JSON_OPTION = typer.Option(False, "--json", help="Print one JSON object instead of text.")
+
+
+ENCODING_OPTION = typer.Option(None, help="Of a text file: utf-8, latin-1, windows-1252, …; default: from the header.")
+SEPARATOR_OPTION = typer.Option(None, help="Of a text file: ',', ';', tab, …; default: from the header.")
+DECIMAL_OPTION = typer.Option(None, help="Of a text file: '.' or ','; default: what makes the first cells numbers.")
 
 
 def emit(data: Mapping[str, object], *, as_json: bool, text: str) -> None:

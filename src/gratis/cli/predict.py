@@ -8,8 +8,15 @@ from typing import Any
 
 import typer
 
-from gratis.cli.output import JSON_OPTION, echo, emit, refuse_overwriting
-from gratis.cli.table_options import DECIMAL_OPTION, ENCODING_OPTION, SEPARATOR_OPTION
+from gratis.cli.output import (
+    DECIMAL_OPTION,
+    ENCODING_OPTION,
+    JSON_OPTION,
+    SEPARATOR_OPTION,
+    echo,
+    emit,
+    refuse_overwriting,
+)
 from gratis.records.errors import GratisError
 
 __all__ = ["predict"]

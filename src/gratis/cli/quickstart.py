@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import csv
 import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import typer
 
 from gratis.cli.output import JSON_OPTION, emit, messages, showing
 from gratis.records.checks import check_count
 
-__all__ = ["quickstart"]
+__all__ = ["quickstart", "write_people"]
 
 _COLUMNS = ["age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6"]
+
+
+def write_people(path: Path) -> None:
+    """Write `people.csv`: income bends with age, rises with hours and with owning a house; some hours are missing."""
+    rng = np.random.default_rng(7)
+    n = 6000
+    age, hours = rng.normal(44, 12, n).clip(18, 80).round(), rng.normal(36, 7, n).clip(5, 60).round(1)
+    children, owner, silent = rng.integers(0, 4, n), rng.random(n) < 0.3, rng.random(n) < 0.05
+    income = 30 + 0.4 * hours + 4 * owner - 0.012 * (age - 52) ** 2 + rng.normal(0, 3, n)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(["age", "hours", "children", "owner", "income"])
+        for i in range(n):
+            stated = "" if silent[i] else f"{hours[i]:.1f}"
+            rows.writerow([f"{age[i]:.0f}", stated, children[i], int(owner[i]), f"{income[i]:.2f}"])
 
 
 def quickstart(
@@ -30,8 +47,7 @@ def quickstart(
     from sklearn.model_selection import train_test_split
 
     from gratis.accounting import verify_certificate
-    from gratis.audits.planned_descent import audit_full_batch
-    from gratis.cli.example_table import write_people
+    from gratis.audits.worst_case import audit_full_batch
     from gratis.cli.model_report import write_report
     from gratis.estimators import DPLinearRegression
     from gratis.ledger import Ledger
@@ -92,8 +108,7 @@ def quickstart(
 
 def _content(model: Any, budget: Any, private: float, public: float, audit: Any) -> Any:
     from gratis.audits.estimators import certified_records
-    from gratis.cli.model_report import privacy_parts
-    from gratis.cli.report_learnt import learnt_parts
+    from gratis.cli.model_report import learnt_parts, privacy_parts
     from gratis.records.plans import cost_words
     from gratis.report.figures import cost_figure
     from gratis.report.page import ReportContent

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import typer
 
-from gratis.cli.output import echo, messages
-from gratis.cli.table_options import DECIMAL_OPTION, ENCODING_OPTION, SEPARATOR_OPTION
+from gratis.cli.output import DECIMAL_OPTION, ENCODING_OPTION, SEPARATOR_OPTION, echo, messages
 
 __all__ = ["schema"]
 

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from gratis.estimators.labels import encoded
 from gratis.estimators.leaks import Watched
+from gratis.estimators.values import encoded
 from gratis.models.logistic import SoftmaxModel
 from gratis.records.checks import check_positive
 from gratis.records.errors import GratisError

@@ -10,10 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gratis.estimators.labels import encoded
 from gratis.estimators.model_parameters import LinearParameters
 from gratis.estimators.private_fit import PrivateFit
-from gratis.estimators.values import refuse_text
+from gratis.estimators.values import encoded, refuse_text
 from gratis.mechanisms.location_scale import hidden_share
 from gratis.recipes.staged_linear import LinearRelease
 from gratis.records.checks import check_count

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from gratis.accounting import calibrate_mu
-from gratis.estimators.fit_parameters import FitParameters
 from gratis.estimators.model_parameters import (
     ACTIVATIONS,
     AdditiveClassifierParameters,
     AdditiveParameters,
     FeatureClassifierParameters,
     FeatureParameters,
+    FitParameters,
     LinearParameters,
     LogisticParameters,
     NetworkParameters,

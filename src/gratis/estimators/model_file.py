@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.estimators.additive import DPAdditiveClassifier, DPAdditiveRegressor
-from gratis.estimators.expected_arrays import check_headers, check_values, read_header
 from gratis.estimators.linear import DPLinearRegression
 from gratis.estimators.logistic import DPLogisticRegression
 from gratis.estimators.mlp import DPMLPClassifier
@@ -36,7 +35,14 @@ from gratis.estimators.model_head import (
     feature_means,
 )
 from gratis.estimators.random_features import DPRandomFeaturesClassifier, DPRandomFeaturesRegressor
-from gratis.estimators.released_arrays import Arrays, arrays_digest, released_arrays
+from gratis.estimators.released_arrays import (
+    Arrays,
+    arrays_digest,
+    check_headers,
+    check_values,
+    read_header,
+    released_arrays,
+)
 from gratis.mechanisms.location_scale import Standardiser
 from gratis.recipes.released_additive import additive_facts, additive_model
 from gratis.records.certificates import Certificate

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gratis.estimators.model_file import load_model, save_model
-from gratis.estimators.settlement import uninterrupted
+from gratis.estimators.release import uninterrupted
 from gratis.records.certificates import Certificate
 from gratis.records.errors import GratisError
 from gratis.records.record import plain

@@ -11,10 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
-from gratis.estimators.fit_parameters import FitParameters
-from gratis.estimators.labels import encoded
+from gratis.estimators.model_parameters import FitParameters
 from gratis.estimators.release import without_ledger
-from gratis.estimators.values import as_array, entries, floats, numbers_of_objects, refuse_shape, refuse_text
+from gratis.estimators.values import as_array, encoded, entries, floats, numbers_of_objects, refuse_shape, refuse_text
 from gratis.mechanisms.rows import Rows
 from gratis.recipes.recipe import left_out
 from gratis.records.errors import GratisError

@@ -1,9 +1,13 @@
-"""From reservation to certificate: what surrounds every private step."""
+"""From reservation to certificate: what surrounds every private step; what was paid for is on the disk first."""
 
 from __future__ import annotations
 
 import copy
-from contextlib import AbstractContextManager
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -11,6 +15,7 @@ from typing import Any
 from gratis.accounting import issue_certificate
 from gratis.estimators.released_arrays import arrays_digest, released_arrays
 from gratis.ledger import Ledger
+from gratis.ledger.accounts import Reservation
 from gratis.mechanisms.noise import NoiseSource
 from gratis.records.budget import Budget
 from gratis.records.certificates import Certificate, Selection
@@ -18,7 +23,7 @@ from gratis.records.errors import GratisError
 from gratis.records.events import Event
 from gratis.records.plans import Plan
 
-__all__ = ["Release", "without_ledger"]
+__all__ = ["LateLedger", "Release", "uninterrupted", "without_ledger"]
 
 
 class Release(AbstractContextManager["Release"]):
@@ -95,3 +100,57 @@ def without_ledger(estimator: Any) -> Any:
     sent = copy.copy(estimator)
     sent.ledger = None
     return sent
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold SIGINT and SIGTERM back until the block has ended; the first that came is raised then.
+
+    Blocking them for the thread would not do: the system may deliver them to a thread of a numerical library, and
+    Python would still run their handlers here.
+    """
+    if threading.current_thread() is not threading.main_thread():  # handlers run in the main thread only
+        yield
+        return
+    held: list[int] = []
+    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not None]
+    before = {number: signal.signal(number, lambda came, _: held.append(came)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if held:
+            signal.raise_signal(held[0])
+
+
+class LateLedger(Ledger):
+    """A ledger that is told of a release when `settle` is called, and not at the end of the training.
+
+    Whoever writes models to files writes first and settles then: a process that dies in between leaves a model whose
+    reservation was never committed (spent all the same), and never a committed release without a model.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path)
+        self.reservations: list[Reservation] = []
+        self._ended: list[tuple[str, Event]] = []
+
+    def reserve(self, name: str, event: Event, **words: Any) -> Reservation:
+        """Reserve, and remember that something was: also when the process is told to stop meanwhile."""
+        with uninterrupted():
+            self.reservations.append(super().reserve(name, event, **words))
+        return self.reservations[-1]
+
+    def commit(self, reservation_id: str, event: Event) -> Reservation:
+        """Note that the training has ended; `settle` writes it into the file."""
+        self._ended.append((reservation_id, event))
+        return self.reservation(reservation_id)
+
+    def settle(self) -> dict[str, Any] | None:
+        """Commit what has ended; return the last such reservation as certificates hold it."""
+        last = None
+        while self._ended:
+            last = super().commit(*self._ended[0])
+            del self._ended[0]
+        return None if last is None else last.to_json()

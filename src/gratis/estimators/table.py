@@ -342,7 +342,7 @@ def _column(X: Any, name: str) -> NDArray[Any]:
 
 
 def _ledger(ledger: Any) -> Any:
-    from gratis.estimators.settlement import LateLedger
+    from gratis.estimators.release import LateLedger
 
     if ledger is None or isinstance(ledger, LateLedger):
         return ledger

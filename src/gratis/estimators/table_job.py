@@ -16,10 +16,9 @@ from gratis.accounting import issue_certificate, remaining_budget
 from gratis.estimators.evaluation import DISJOINT, HeldOutScore, evaluate_privately, evaluate_rows, evaluation_event
 from gratis.estimators.fit_plan import FitPlan, plan
 from gratis.estimators.model_choice import ModelChoice, choose_model, model_parameters
+from gratis.estimators.persons import TablePersons
 from gratis.estimators.private_levels import ASSUMED_LEVELS, MOST_LEVELS, FoundLevels, LevelSearch
-from gratis.estimators.release import Release
-from gratis.estimators.settlement import LateLedger, uninterrupted
-from gratis.estimators.table_persons import TablePersons
+from gratis.estimators.release import LateLedger, Release, uninterrupted
 from gratis.estimators.table_reading import TableReading
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows

@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 
-from gratis.accounting.one_pass_event import blockwise_one_pass_event
-from gratis.accounting.one_pass_rounding import one_pass_radius
+from gratis.accounting.iteration import blockwise_one_pass_event, one_pass_radius
 from gratis.planning.one_pass.schedule_blocks import block_sequences
 from gratis.planning.one_pass.schedules import Schedule
 from gratis.records.checks import check_count, check_positive

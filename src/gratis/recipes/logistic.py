@@ -15,8 +15,14 @@ from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
 from gratis.mechanisms.second_moments import Preconditioner
 from gratis.models.logistic import SoftmaxModel
-from gratis.planning.class_flow import LARGEST_STEP, class_flow, flow_steps, largest_factor
-from gratis.planning.class_forecast import class_forecast, class_prediction
+from gratis.planning.class_flow import (
+    LARGEST_STEP,
+    class_flow,
+    class_forecast,
+    class_prediction,
+    flow_steps,
+    largest_factor,
+)
 from gratis.planning.twins.twin import TwinChoice, plain_settings
 from gratis.recipes.recipe import Array, Reading
 from gratis.records.budget import Budget

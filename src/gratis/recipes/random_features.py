@@ -24,11 +24,9 @@ from gratis.mechanisms.noise import NoiseSource, snap
 from gratis.mechanisms.rows import Rows
 from gratis.models.logistic import SoftmaxModel
 from gratis.models.random_features import Activation, RandomFeatures, SquaredErrorModel, StoredFeatures
-from gratis.models.scattering import ScatteringFeatures
 from gratis.planning.class_flow import largest_factor
 from gratis.planning.feature_classifier import feature_flow, longest_flow, plan_feature_classifier
-from gratis.planning.random_features import plan_random_features
-from gratis.planning.rough_features import rough_feature_cost
+from gratis.planning.random_features import plan_random_features, rough_feature_cost
 from gratis.recipes.recipe import Array, Reading, zero_rows
 from gratis.records.budget import Budget
 from gratis.records.checks import check_count
@@ -76,6 +74,8 @@ def feature_map_of(name: str, n_features: int, seed: int, facts: Facts) -> Any:
         side = math.isqrt(facts.columns)
         if side * side != facts.columns:
             raise GratisError(f"scattering features need square images, got rows of {facts.columns} pixels")
+        from gratis.models.scattering import ScatteringFeatures  # loads SciPy's transforms
+
         return ScatteringFeatures(side=side)
     p, outputs = check_count("n_features", n_features), facts.classes or 1
     if p * outputs > _MOST_PARAMETERS:

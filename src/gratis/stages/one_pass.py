@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gratis.accounting.one_pass_rounding import inner_product_error, one_pass_radius, projection_interval
+from gratis.accounting.iteration import inner_product_error, one_pass_radius, projection_interval
 from gratis.mechanisms.noise import NoiseSource, snap
 from gratis.numerics.outward import UNIT_ROUNDOFF
 from gratis.records.checks import check_count

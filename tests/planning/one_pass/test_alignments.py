@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gratis.planning.assumptions import LinearFacts
-from gratis.planning.one_pass.alignments import aligned, possible_alignments
+from gratis.planning.assumptions import LinearFacts, aligned, possible_alignments
 from gratis.planning.one_pass.prediction import predict_final_risks
 from gratis.planning.one_pass.schedule_optimisation import Family, optimise_schedule
 from gratis.planning.one_pass.schedule_regret import optimise_worst_regret

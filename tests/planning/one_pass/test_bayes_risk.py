@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gratis.planning.one_pass.alignments import aligned
-from gratis.planning.one_pass.bayes_risk import bayes_excess_risk
+from gratis.planning.assumptions import aligned
 from gratis.planning.one_pass.problem import OnePassProblem
 from gratis.planning.one_pass.schedule_optimisation import Family, optimise_schedule
 from gratis.planning.one_pass.spectra import PowerLawSpectrum
+from gratis.planning.one_pass_limits import bayes_excess_risk
 
 
 @pytest.mark.parametrize(("alignment", "gamma"), [(0.0, 0.2), (1.0, 0.2), (0.0, 2.0)])

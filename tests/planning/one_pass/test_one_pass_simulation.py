@@ -4,12 +4,12 @@ import numba
 import numpy as np
 import pytest
 
-from gratis.planning.one_pass.bounding_odes import predict_lower_bound, predict_upper_bound
 from gratis.planning.one_pass.clipping_factors import clipping_factors
 from gratis.planning.one_pass.prediction import OnePassProblem, predict_one_pass
 from gratis.planning.one_pass.schedules import FreeFormWithClip, Harmonic, Polynomial, StepwiseSchedule
 from gratis.planning.one_pass.spectra import ExplicitSpectrum, IsotropicSpectrum, PowerLawSpectrum
 from gratis.planning.one_pass.time_grid import graded_edges
+from gratis.planning.one_pass_limits import predict_lower_bound, predict_upper_bound
 
 SCHEDULES = [
     Polynomial(0.5, 8.0, 0.4),

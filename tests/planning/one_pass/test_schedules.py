@@ -31,10 +31,6 @@ def schedules(draw):
 @settings(max_examples=100)
 @given(schedules())
 def test_products_never_increase(schedule):
-    report = schedule.monotonicity()
-    assert report.non_increasing
-    assert schedule.is_non_increasing
-    assert report.largest_increase == 0
     times = np.linspace(0, 1, 501)
     products = schedule.product(times)
     assert np.all(np.diff(products) <= 1e-12 * products[0])
@@ -58,7 +54,7 @@ def test_blocks_keep_the_plan(schedule, n_records, dimension, max_blocks):
     assert np.all(products[block] <= schedule.product(rows) * scale * (1 + 1e-9))
     assert np.all(blocks.step_sizes[block] * n_records <= schedule.rate(rows) * (1 + 1e-9))
     replay = StepwiseSchedule.from_blocks(blocks)
-    assert replay.is_non_increasing
+    assert np.all(np.diff(np.array(replay.rates) * np.array(replay.clips)) <= 0)
     np.testing.assert_allclose(replay.product(blocks.edges[:-1]), products / scale, rtol=1e-9)
 
 
@@ -70,13 +66,6 @@ def test_one_row_a_block_is_the_plan_itself():
     np.testing.assert_allclose(blocks.clip_norms, 1.0)
 
 
-def test_certificates_say_how_they_were_found():
-    assert Polynomial(1.0, 1.0, 1.0).monotonicity().method == "analytic"
-    report = FreeForm((0.0, 0.5, 1.0), (2.0, 2.0, 1.0), 1.0).monotonicity()
-    assert (report.method, report.points) == ("knots", 3)
-    assert StepwiseSchedule((0.0, 1.0), (1.0,), (1.0,)).monotonicity().method == "blocks"
-
-
 @pytest.mark.parametrize(
     "build",
     [
@@ -84,7 +73,6 @@ def test_certificates_say_how_they_were_found():
         lambda: Polynomial(1.0, float("inf"), 1.0),
         lambda: Polynomial(1.0, 1.0, 0.0),
         lambda: Harmonic(1.0, 0.0, 1.0),
-        lambda: Harmonic.from_constants(1.0, 1.0, 1.0, gamma=0.1, rho=0.0, clip_level=1.0),
         lambda: FreeForm((0.0, 1.0), (1.0, 2.0), 1.0),
         lambda: FreeForm((0.0, 0.9), (2.0, 1.0), 1.0),
         lambda: FreeForm((0.0, 0.5, 0.5, 1.0), (2.0, 1.0, 1.0, 1.0), 1.0),

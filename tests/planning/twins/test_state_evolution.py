@@ -7,7 +7,7 @@ import pytest
 
 from gratis.planning.twins import twin_risks
 from gratis.planning.twins.problems import Member
-from gratis.planning.twins.state_evolution import evolved_risks
+from gratis.planning.twins.twin_risks import evolved_risks
 from gratis.records.neighbouring import Neighbouring
 
 STEPS, TAIL = 32, 0.4

@@ -11,6 +11,7 @@ from gratis.planning.one_pass.deterministic_equivalent import (
     MOST_HALVINGS,
     Refinement,
     RiskTrajectory,
+    ScheduleBundle,
     atom_tables,
     enough_atoms,
     first_steps,
@@ -18,7 +19,6 @@ from gratis.planning.one_pass.deterministic_equivalent import (
     solve_trajectory,
 )
 from gratis.planning.one_pass.problem import OnePassProblem
-from gratis.planning.one_pass.schedule_bundle import ScheduleBundle
 from gratis.planning.one_pass.schedules import Schedule
 from gratis.planning.one_pass.time_grid import graded_edges, halved
 from gratis.records.checks import check_positive

@@ -43,27 +43,32 @@ class RiskGradient:
         squares = (rate * clip) ** 2
         values = np.zeros(len(self._problems))
         slopes = np.zeros((len(self._problems), parameters.size))
-        for index, (problem, table) in enumerate(self._problems):
-            label, floor = 0.5 * problem.label_noise_variance, _FLOOR * problem.initial_risk
-            for lengths, middle, edge, weight in self._grids:
+        for lengths, middle, edge, weight in self._grids:
+            rates, clips = np.ascontiguousarray(rate[middle]), np.ascontiguousarray(clip[middle])
+            # a² enters as the difference of neighbouring edges, and once more as the last noise.
+            product_slope = rate_slope[edge] + clip_slope[edge]
+            gradient, change = np.empty((3, lengths.size)), np.empty(lengths.size + 1)
+            for index, (problem, table) in enumerate(self._problems):
                 mass = problem.noise_scale * squares[edge]
-                gradient = np.empty((3, lengths.size))
-                rates, clips = np.ascontiguousarray(rate[middle]), np.ascontiguousarray(clip[middle])
-                capped = np.minimum(rates, problem.rate_cap)
                 risk = steps_gradient(
-                    lengths, capped, clips, mass[:-1] - mass[1:], problem.gamma, label, table, gradient
+                    lengths,
+                    np.minimum(rates, problem.rate_cap),
+                    clips,
+                    mass[:-1] - mass[1:],
+                    problem.gamma,
+                    0.5 * problem.label_noise_variance,
+                    table,
+                    gradient,
                 )
-                total = risk + mass[-1] + floor
-                slope = (gradient[0] * rates * (rates <= problem.rate_cap)) @ rate_slope[middle]
-                slope += (gradient[1] * clips) @ clip_slope[middle]
-                # a² enters as the difference of neighbouring edges, and once more as the last noise.
-                change = np.empty(mass.size)  # np.diff takes ten times as long for so few numbers
+                total = risk + mass[-1] + _FLOOR * problem.initial_risk
+                # np.diff takes ten times as long for so few numbers
                 change[0], change[-1] = gradient[2, 0], 1.0 - gradient[2, -1]
                 np.subtract(gradient[2, 1:], gradient[2, :-1], out=change[1:-1])
-                to_product = 2.0 * mass * change
-                slope += to_product @ (rate_slope[edge] + clip_slope[edge])
+                slope = (gradient[0] * rates * (rates <= problem.rate_cap)) @ rate_slope[middle]
+                slope += (gradient[1] * clips) @ clip_slope[middle]
+                slope += (2.0 * mass * change) @ product_slope
                 values[index] += weight * np.log(total)
-                slopes[index] += weight * slope / total
+                slopes[index] += (weight / total) * slope
         return values, slopes
 
     def __call__(self, parameters: Array) -> tuple[float, Array]:

@@ -33,7 +33,10 @@ class ScheduleFamily(Protocol):
     """One family on fixed grid points. All parameters are logarithms or their decrements."""
 
     def path(self, parameters: Array) -> tuple[Array, Array, Array, Array]:
-        """Return log η̃ and log c at the points and their Jacobians (points, parameters)."""
+        """Return log η̃ and log c at the points and their Jacobians (points, parameters).
+
+        Narrow families also take many sets of parameters at once, (parameters, sets, 1), for the first two.
+        """
         ...
 
     def bounds(self, rate_cap: float) -> Bounds:
@@ -80,7 +83,7 @@ class HarmonicFamily:
     def path(self, parameters: Array) -> tuple[Array, Array, Array, Array]:
         """Return the path and its slopes."""
         ratio = self._points * np.exp(-parameters[2])
-        slope = np.stack([np.ones_like(ratio), np.zeros_like(ratio), ratio / (1.0 + ratio)], axis=1)
+        slope = np.stack([np.ones_like(ratio), np.zeros_like(ratio), ratio / (1.0 + ratio)], axis=-1)
         return parameters[0] - np.log1p(ratio), np.full_like(ratio, parameters[1]), slope, self._clip_slope
 
     def bounds(self, rate_cap: float) -> Bounds:

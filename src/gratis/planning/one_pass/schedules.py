@@ -19,7 +19,6 @@ __all__ = [
     "FreeForm",
     "FreeFormWithClip",
     "Harmonic",
-    "Monotonicity",
     "Polynomial",
     "Schedule",
     "StepwiseSchedule",
@@ -28,27 +27,8 @@ __all__ = [
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Monotonicity:
-    """Certificate that a(t) does not increase: how it was verified, and the largest increase found (0 if none).
-
-    method is "analytic" (the formula is monotone for these parameters), "knots" (log-linear between knots, so the
-    knots decide) or "blocks" (constant on blocks, so the block values decide). points says how many values decided.
-    """
-
-    non_increasing: bool
-    method: str
-    points: int
-    largest_increase: float = 0.0
-
-
-def _verified(values: Array, method: str) -> Monotonicity:
-    rise = float(np.max(np.diff(values), initial=0.0))
-    return Monotonicity(rise <= 0.0, method, values.size, max(rise, 0.0))
-
-
 class Schedule:
-    """What all schedules offer; times may be arrays in [0, 1]."""
+    """What all schedules offer; times may be arrays in [0, 1]. One whose a(t) increases cannot be made."""
 
     __slots__ = ()
 
@@ -63,15 +43,6 @@ class Schedule:
     def product(self, time: ArrayLike) -> Array:
         """Return a(t) = η̃(t)·c(t)."""
         return self.rate(time) * self.clip(time)
-
-    def monotonicity(self) -> Monotonicity:
-        """Return the certificate that a(t) does not increase."""
-        raise NotImplementedError
-
-    @property
-    def is_non_increasing(self) -> bool:
-        """Whether a(t) does not increase: the condition of the privacy proof's least noise."""
-        return self.monotonicity().non_increasing
 
     @property
     def breakpoints(self) -> Array:
@@ -96,8 +67,17 @@ class Schedule:
         return block_sequences(self, n_records, dimension=dimension, max_blocks=max_blocks)
 
 
+class _ConstantClip(Schedule):
+    __slots__ = ()
+    clip_level: float
+
+    def clip(self, time: ArrayLike) -> Array:
+        """Return c."""
+        return np.full(np.shape(time), self.clip_level)
+
+
 @dataclass(frozen=True, slots=True)
-class Polynomial(Schedule):
+class Polynomial(_ConstantClip):
     """η̃ = η₀(1−t)^α at constant clip: α = 0 is output perturbation, α = ½ constant noise.
 
     η₀ = 0 is the schedule that does nothing.
@@ -119,14 +99,6 @@ class Polynomial(Schedule):
         """Return η̃(t)."""
         return np.asarray(self.initial_rate * (1.0 - np.asarray(time, dtype=np.float64)) ** self.alpha)
 
-    def clip(self, time: ArrayLike) -> Array:
-        """Return c."""
-        return np.full(np.shape(time), self.clip_level)
-
-    def monotonicity(self) -> Monotonicity:
-        """A power of 1−t with α ≥ 0 falls."""
-        return Monotonicity(True, "analytic", 0)
-
     @property
     def label(self) -> str:
         """The name that the command line reads."""
@@ -134,12 +106,8 @@ class Polynomial(Schedule):
 
 
 @dataclass(frozen=True, slots=True)
-class Harmonic(Schedule):
-    """η̃ = c₁/(t + s) at constant clip, with offset s = γ·max(c₂, c₃/ρ) (see `from_constants`).
-
-    >>> Harmonic.from_constants(1.0, 2.0, 1.0, gamma=0.1, rho=0.25, clip_level=1.0).offset
-    0.4
-    """
+class Harmonic(_ConstantClip):
+    """η̃ = c₁/(t + s) at constant clip; S2's Theorem 2 takes the offset s = γ·max(c₂, c₃/ρ)."""
 
     numerator: float
     offset: float
@@ -150,25 +118,9 @@ class Harmonic(Schedule):
         check_positive("offset", self.offset)
         check_positive("clip_level", self.clip_level)
 
-    @classmethod
-    def from_constants(
-        cls, c1: float, c2: float, c3: float, *, gamma: float, rho: float, clip_level: float
-    ) -> Harmonic:
-        """Build from the constants of S2's Theorem 2."""
-        check_positive("rho", rho, allow_infinite=True)
-        return cls(c1, check_positive("gamma", gamma) * max(c2, c3 / rho), clip_level)
-
     def rate(self, time: ArrayLike) -> Array:
         """Return η̃(t)."""
         return np.asarray(self.numerator / (np.asarray(time, dtype=np.float64) + self.offset))
-
-    def clip(self, time: ArrayLike) -> Array:
-        """Return c."""
-        return np.full(np.shape(time), self.clip_level)
-
-    def monotonicity(self) -> Monotonicity:
-        """1/(t + s) falls."""
-        return Monotonicity(True, "analytic", 0)
 
     @property
     def label(self) -> str:
@@ -192,8 +144,25 @@ def _log_linear(time: ArrayLike, times: tuple[float, ...], values: tuple[float, 
     return np.exp(np.interp(np.asarray(time, dtype=np.float64), times, np.log(values)))
 
 
+class _Knots(Schedule):
+    """log a(t) is linear between knots."""
+
+    __slots__ = ()
+    times: tuple[float, ...]
+    products: tuple[float, ...]
+
+    def product(self, time: ArrayLike) -> Array:
+        """Return a(t)."""
+        return _log_linear(time, self.times, self.products)
+
+    @property
+    def breakpoints(self) -> Array:
+        """The knots."""
+        return np.array(self.times)
+
+
 @dataclass(frozen=True, slots=True)
-class FreeForm(Schedule):
+class FreeForm(_Knots, _ConstantClip):
     """log a(t) linear between knots, at constant clip.
 
     >>> FreeForm((0.0, 1.0), (4.0, 1.0), 2.0).rate(0.5).round(12).tolist()
@@ -212,23 +181,6 @@ class FreeForm(Schedule):
         """Return a(t)/c."""
         return self.product(time) / self.clip_level
 
-    def clip(self, time: ArrayLike) -> Array:
-        """Return c."""
-        return np.full(np.shape(time), self.clip_level)
-
-    def product(self, time: ArrayLike) -> Array:
-        """Return a(t)."""
-        return _log_linear(time, self.times, self.products)
-
-    def monotonicity(self) -> Monotonicity:
-        """The knots decide."""
-        return _verified(np.array(self.products), "knots")
-
-    @property
-    def breakpoints(self) -> Array:
-        """The knots."""
-        return np.array(self.times)
-
     @property
     def label(self) -> str:
         """The name that the command line reads."""
@@ -236,7 +188,7 @@ class FreeForm(Schedule):
 
 
 @dataclass(frozen=True, slots=True)
-class FreeFormWithClip(Schedule):
+class FreeFormWithClip(_Knots):
     """log a(t) and log η̃(t) linear between knots, so the clip level c = a/η̃ varies as well.
 
     >>> FreeFormWithClip((0.0, 1.0), (4.0, 1.0), (2.0, 2.0)).clip([0.0, 1.0]).tolist()
@@ -257,19 +209,6 @@ class FreeFormWithClip(Schedule):
     def clip(self, time: ArrayLike) -> Array:
         """Return a(t)/η̃(t)."""
         return self.product(time) / self.rate(time)
-
-    def product(self, time: ArrayLike) -> Array:
-        """Return a(t)."""
-        return _log_linear(time, self.times, self.products)
-
-    def monotonicity(self) -> Monotonicity:
-        """The knots decide."""
-        return _verified(np.array(self.products), "knots")
-
-    @property
-    def breakpoints(self) -> Array:
-        """The knots."""
-        return np.array(self.times)
 
     @property
     def label(self) -> str:
@@ -296,7 +235,7 @@ class StepwiseSchedule(Schedule):
         for name, values in (("rates", rates), ("clips", clips)):
             if values.shape != (edges.size - 1,) or not np.all(np.isfinite(values)) or np.any(values < 0):
                 raise GratisError(f"{name} must hold one finite number >= 0 for each block")
-        if not self.is_non_increasing:
+        if np.any(np.diff(rates * clips) > 0):
             raise GratisError("rate times clip must not increase from block to block")
 
     @classmethod
@@ -315,10 +254,6 @@ class StepwiseSchedule(Schedule):
     def clip(self, time: ArrayLike) -> Array:
         """Return c of the block."""
         return np.asarray(np.array(self.clips)[self._block(time)])
-
-    def monotonicity(self) -> Monotonicity:
-        """The block values decide."""
-        return _verified(np.array(self.rates) * np.array(self.clips), "blocks")
 
     @property
     def is_stepwise(self) -> bool:
