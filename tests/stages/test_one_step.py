@@ -149,14 +149,14 @@ def test_without_noise_and_bounds_it_is_least_squares_with_its_robust_covariance
     read = BoundedRows(Standardiser.identity(2), Standardiser.identity(1), identity, 30.0)
     start = np.array([0.8, -1.5, 0.0])
     step = release_step(Rows.held(X, y), read, start, 30.0, plan, noise=NoiseSource.insecure(0))
-    solved = solve_step(step, Clips(1e-3, 1.0, 1.0, 3.0), 3.0, 400)  # the floor of S is for noisy ones
+    solved = solve_step(step, Clips(1e-3, 1.0, 1.0, 3.0), 3.0)
     Z = np.column_stack([X, np.ones(400)])
     ols = np.linalg.lstsq(Z, y, rcond=None)[0]
     assert start + solved.move == pytest.approx(ols, abs=1e-6)
     bread = np.linalg.inv(Z.T @ Z)
     pulls = Z * (y - Z @ start)[:, None]
     robust = bread @ pulls.T @ pulls @ bread
-    assert solved.inverse @ solved.sampling @ solved.inverse.T == pytest.approx(robust, rel=1e-5, abs=1e-9)
+    assert solved.sampling(solved.inverse, 400) == pytest.approx(robust, rel=1e-5, abs=1e-9)
     assert np.trace(solved.move_noise()) < 1e-8
     assert solved.trusted
 
@@ -168,7 +168,7 @@ def test_what_noise_hides_is_not_trusted_and_a_far_step_moves_no_prediction():
     identity = Preconditioner(np.eye(D), np.ones(D))
     read = BoundedRows(Standardiser.identity(2), Standardiser.identity(1), identity, 1.5)
     step = release_step(Rows.held(X, X[:, 0]), read, np.zeros(3), 1.0, plan, noise=NoiseSource.insecure(0))
-    solved = solve_step(step, Clips(1.0, 0.9, 0.8, 3.0), 3.0, N)
+    solved = solve_step(step, Clips(1.0, 0.9, 0.8, 3.0), 3.0)
     assert not solved.trusted
     far = replace(solved, move=1e6 * solved.move)
     assert np.linalg.norm(combined(far, 0.1)[0]) < 1e-4 * np.linalg.norm(far.move)
