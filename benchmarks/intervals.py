@@ -33,7 +33,7 @@ DELTA, TEST, SEED = 1e-6, 1000, 20261118
 KINDS = ("normal", "mixed", "correlated", "heteroscedastic", "heavy", "skewed", "binary")
 LAWS = {"mixed": "mixed columns, log-normal errors", "heavy": "normal columns, student errors"}
 LAWS |= {"skewed": "normal columns, log-normal errors", "binary": "0/1 columns, normal errors"}
-LAWS |= {"correlated": "correlated columns, normal errors"}
+LAWS |= {"correlated": "correlated columns, normal errors", "heteroscedastic": "normal columns, growing errors"}
 # Fits of a cell at most, where they are dear; those of 5,000 rows and 10 columns or fewer have as many as are asked.
 MOST = {
     (1000, 40): 20, (5000, 40): 20, (20000, 3): 20, (20000, 10): 20, (20000, 40): 6, (100000, 3): 4, (100000, 10): 4,

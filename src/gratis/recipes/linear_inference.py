@@ -199,7 +199,7 @@ class LinearInference:
             reasons=(
                 f"{self.budget.describe()}: intervals will be about {width.value:.3g} times as wide as those of least "
                 f"squares without privacy if columns and errors are normal, {width.low:.3g} to {width.high:.3g} times "
-                "over correlated, skewed and 0/1 columns and heavy-tailed or skewed errors.",
+                "over correlated, skewed and 0/1 columns and heavy-tailed, skewed or growing errors.",
                 "Scales, second moments, descent, and a step with its covariance share the budget; weights and clips "
                 "are chosen from what was released, never by looking at the data.",
             ),
