@@ -211,7 +211,7 @@ def _over_plain(
         return float(np.median(np.sqrt(np.einsum("ij,jk,ik->i", back, middle, back, optimize=True) / without)))
 
     if not rehearsed.noisy:
-        inverse = np.linalg.inv(jacobian)
+        inverse = np.asarray(np.linalg.inv(jacobian))
         second = 1.5 * (size + 1) * jacobian_noise**2 * np.square(np.diag(inverse))
         return width(inverse, np.sqrt(1 + second))
     rng, found = np.random.default_rng(_SEED), []
@@ -219,7 +219,7 @@ def _over_plain(
         drawn = rng.standard_normal((size, size))
         noisy = jacobian + jacobian_noise * (drawn + drawn.T) / 2
         if np.linalg.eigvalsh(noisy)[0] > jacobian_noise * math.sqrt(2 * size):
-            found.append(width(np.linalg.inv(noisy)))
+            found.append(width(np.asarray(np.linalg.inv(noisy))))
     return float(np.median(found)) if found else math.inf
 
 

@@ -290,7 +290,7 @@ def too_few(facts: Facts, budget: Budget, wanted: int) -> str | None:
         return None
     few = (columns + 1) * (rows / wanted) ** (2 / 3) - 1
     epsilon = gdp_epsilon_upper_bound(mu=calibrate_mu(budget) * wanted / rows, delta=budget.delta or 1e-6)
-    fewer = f", or at most {int(few)} columns" if few >= 1 else ""
+    fewer = f", or at most {int(few)} column{'s' if few >= 2 else ''}" if few >= 1 else ""
     return (
         f"intervals are withheld: {rows} rows of {columns} columns are too few for {budget.describe()}; "
         f"about {wanted} rows would do, or epsilon of about {epsilon:.2g}{fewer}"
