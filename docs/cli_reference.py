@@ -26,6 +26,7 @@ not verify, 130 after Ctrl-C, 143 after SIGTERM. Examples were run as printed; a
 EXAMPLES: dict[str, str] = {
     "gratis spectrum gradients.npy --noise-std 0.01": """\
 import numpy as np
+
 rng = np.random.default_rng(0)
 few = rng.standard_normal((60, 5)) * [3, 1.5, 0.8, 0.4, 0.2] @ np.linalg.qr(rng.standard_normal((2000, 5)))[0].T
 np.save("gradients.npy", few + 0.01 * rng.standard_normal((60, 2000)))

@@ -72,7 +72,9 @@ def _task(scale: str, folder: Path) -> FineTuning:
 
     budget = Budget(epsilon=EPSILON, delta=67_349**-1.1, neighbouring=Neighbouring.ZERO_OUT)
     if scale == "hour":
-        return sst2_task(batch=400, steps=100, recorded=100, rate=RATE, head_records=16_384, budget=budget, folder=folder)
+        return sst2_task(
+            batch=400, steps=100, recorded=100, rate=RATE, head_records=16_384, budget=budget, folder=folder
+        )
     return sst2_task(batch=1000, steps=200, recorded=500, rate=RATE, head_records=67_349, budget=budget, folder=folder)
 
 
@@ -139,6 +141,7 @@ def gradient_spectrum(scale: str, rng: np.random.Generator) -> PaperResult:
         over_trained = [_recorded(scale, folder, first, place) for place in range(RECORDED[scale])]
         spectrum = _spectrum(gram_of(_gradients(scale, folder)), task)
         accuracies = [_accuracy_within(scale, folder, first, **cell) for cell in cells]
+        spent = sum(float(np.load(path)["cpu_seconds"]) for path in folder.glob("*.npz"))
     rows: list[dict[str, Any]] = [
         cell
         | {"test_accuracy": accuracy, "captured": spectrum.captured(cell["k"]) if cell["subspace"] == "top" else None}
@@ -193,6 +196,7 @@ def gradient_spectrum(scale: str, rng: np.random.Generator) -> PaperResult:
         "other_runs": short.words,
         "clip_norm": CLIP,
         "learning_rate": task.rate,
+        "cpu_seconds_of_all_runs": round(spent),
         "seeds_in_all_dimensions": SEEDS[scale],
         "seeds_in_each_subspace": RETRAINED[scale],
         "accuracy_before": before,
