@@ -1,7 +1,7 @@
 """Which model to train, decided by public sizes before the data is touched.
 
 An additive model with few records a column is a linear one, and with very few the linear models are tuned better for
-that. With some more its posterior does better, and where records allow curves, how far they bend is decided inside it by
+that. With some more its posterior does better, and where records allow curves, how far they bend is decided inside by
 the gradients that it pays for: straight truths are learnt as lines. So the choice needs no score of several candidates,
 each of which would have to be trained from a share of the budget. Random features and networks are trained on request.
 """
