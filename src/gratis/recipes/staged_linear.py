@@ -1,4 +1,4 @@
-"""Linear and logistic regression: standardise → second moments → descend, settings by a twin of what was released."""
+"""Linear regression: standardise → second moments → descend, settings by a twin of what was released."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from gratis.accounting import calibrate_mu
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
 from gratis.models.linear import LinearModel
-from gratis.models.logistic import SoftmaxModel
 from gratis.planning.twins.problems import Member
 from gratis.planning.twins.twin import TwinChoice, plain_settings, twin_settings
 from gratis.recipes.recipe import Reading
@@ -26,7 +25,10 @@ from gratis.records.settings import Descent, StagedSettings
 from gratis.stages.released_linear import ReleasedLinear
 from gratis.stages.staged import DescentSettings, StagedFit, StagedPlan, check_memory, fit_stages, plan_stages
 
-__all__ = ["LinearRelease", "StagedLinear", "flat_twin", "in_original_units", "predict_staged", "twin_prediction"]
+__all__ = [
+    "LinearRelease", "StagedLinear", "StagedRecipe", "flat_twin", "in_original_units", "plain_twin", "predict_staged",
+    "twin_prediction",
+]  # fmt: skip
 
 _STEPS = 64  # more follow the same path more finely, at the same noise
 _TWIN_SEED = 20261115  # public: the twin's synthetic data is the same for everybody
@@ -54,8 +56,8 @@ class _Fixed:
 
 
 @dataclass(frozen=True, slots=True)
-class StagedLinear:
-    """The recipe for given facts: every release is fixed, clip norm and rate are chosen from the released spectrum.
+class StagedRecipe:
+    """What linear and logistic models in stages share.
 
     `descent` may fix T, and clip norm with learning rate in the coordinates of the released second moments.
     """
@@ -80,13 +82,21 @@ class StagedLinear:
     @property
     def stages(self) -> StagedPlan:
         """Every release, from public facts."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class StagedLinear(StagedRecipe):
+    """The recipe for given facts: every release is fixed, clip norm and rate are chosen from the released spectrum."""
+
+    @property
+    def stages(self) -> StagedPlan:
+        """Every release, from public facts."""
         return plan_stages(
             self.facts.rows,
             self.facts.columns,
             mu=calibrate_mu(self.budget),
             neighbouring=self.budget.neighbouring,
-            outputs=self.facts.classes or 1,
-            regression=self.facts.classes is None,
             standardise=self.reading.standardise,
             steps=self.descent.steps or _STEPS,
         )
@@ -94,64 +104,59 @@ class StagedLinear:
     @property
     def plan(self) -> Plan:
         """The plan as it is known before the data is touched: the spectrum is still assumed to be flat."""
-        return _staged_plan(self.stages, self.budget, self.facts.classes, self.descent)
+        return _staged_plan(self.stages, self.budget, self.descent)
 
     def run(self, rows: Rows, *, noise: NoiseSource) -> LinearRelease:
         """Run the stages; the settings of the last one are chosen from what the others released."""
-        stages, classes = self.stages, self.facts.classes
+        stages = self.stages
         chosen: list[TwinChoice] = []
 
         def choose(spectrum: NDArray[np.float64], planned: StagedPlan) -> DescentSettings:
             if self.descent.clip_norm is not None:
                 return _Fixed(self.descent.clip_norm, float(self.descent.learning_rate))  # type: ignore[arg-type]
-            chosen.append(_twin(spectrum, planned, classes))
+            chosen.append(_twin(spectrum, planned))
             return chosen[0]
 
         fit: StagedFit = fit_stages(
-            rows, stages, LinearModel() if classes is None else SoftmaxModel(classes), choose, noise=noise,
+            rows, stages, LinearModel(), choose, noise=noise,
             features=self.reading.features, target=self.reading.target, impute=self.reading.impute,
         )  # fmt: skip
         prediction = self.plan.prediction  # plain descent learns nothing more before it runs
         if chosen and stages.second_moments is not None:
-            prediction = twin_prediction(chosen[0], classes, "twin of the released spectrum")
+            prediction = twin_prediction(chosen[0], None, "twin of the released spectrum")
         return LinearRelease(fit, in_original_units(prediction, fit))
 
 
-def _twin(spectrum: NDArray[np.float64], stages: StagedPlan, n_classes: int | None) -> TwinChoice:
+def _twin(spectrum: NDArray[np.float64], stages: StagedPlan) -> TwinChoice:
     """The twin of the released spectrum; where none is released, the one that the plan was made with."""
     if stages.second_moments is None:
-        return _assumed_twin(stages, n_classes)
+        return _assumed_twin(stages)
     return twin_settings(
-        spectrum,
-        stages.n_records,
-        mu=stages.descent_mu,
-        neighbouring=stages.neighbouring,
-        steps=stages.steps,
+        spectrum, stages.n_records, mu=stages.descent_mu, neighbouring=stages.neighbouring, steps=stages.steps,
         rng=np.random.default_rng(_TWIN_SEED),
-        n_classes=n_classes,
-    )
+    )  # fmt: skip
 
 
-def _assumed_twin(stages: StagedPlan, n_classes: int | None) -> TwinChoice:
+def _assumed_twin(stages: StagedPlan) -> TwinChoice:
     """What can be said before the data is touched."""
-    twin = flat_twin if stages.second_moments is not None else _plain_twin
+    twin = flat_twin if stages.second_moments is not None else plain_twin
     width = stages.n_columns + 1
-    return twin(width, stages.n_records, stages.steps, stages.neighbouring, n_classes, stages.descent_mu)
+    return twin(width, stages.n_records, stages.steps, stages.neighbouring, None, stages.descent_mu)
 
 
 @lru_cache(maxsize=128)
 def flat_twin(
-    width: int, n_records: int, steps: int, neighbouring: Neighbouring, n_classes: int | None, mu: float
+    width: int, n_records: int, steps: int, neighbouring: Neighbouring, n_classes: None, mu: float
 ) -> TwinChoice:
-    """The twin of a flat spectrum, for one that is still to be released."""
+    """The twin of a flat spectrum, for one that is still to be released; classes have rules in its place."""
     return twin_settings(
         np.full(width, 0.9), n_records, mu=mu, neighbouring=neighbouring, steps=steps,
-        rng=np.random.default_rng(_TWIN_SEED), n_classes=n_classes,
+        rng=np.random.default_rng(_TWIN_SEED),
     )  # fmt: skip
 
 
 @lru_cache(maxsize=128)
-def _plain_twin(
+def plain_twin(
     width: int, n_records: int, steps: int, neighbouring: Neighbouring, n_classes: int | None, mu: float
 ) -> TwinChoice:
     """The twins of assumed spectra, for one that is never released."""
@@ -161,13 +166,12 @@ def _plain_twin(
     )  # fmt: skip
 
 
-def predict_staged(n_records: int, n_features: int, budget: Budget, n_classes: int | None = None) -> Prediction:
+def predict_staged(n_records: int, n_features: int, budget: Budget) -> Prediction:
     """Predict the excess risk of the staged fit before any data, in units of the target's variance."""
-    facts = Facts(rows=n_records, columns=n_features, classes=n_classes)
-    return StagedLinear(facts, budget, Reading()).plan.prediction
+    return StagedLinear(Facts(rows=n_records, columns=n_features), budget, Reading()).plan.prediction
 
 
-def _staged_plan(stages: StagedPlan, budget: Budget, n_classes: int | None, descent: Descent) -> Plan:
+def _staged_plan(stages: StagedPlan, budget: Budget, descent: Descent) -> Plan:
     """The plan as it is known before the data is touched: the spectrum is still assumed to be flat."""
     shares = {leaf.label or leaf.kind: leaf.kind for leaf in stages.event.leaves()}
     if stages.second_moments is not None:
@@ -200,7 +204,7 @@ def _staged_plan(stages: StagedPlan, budget: Budget, n_classes: int | None, desc
         ),
         budget=budget,
         event=stages.event,
-        prediction=twin_prediction(_assumed_twin(stages, n_classes), n_classes, source),
+        prediction=twin_prediction(_assumed_twin(stages), None, source),
         reasons=(
             f"{budget.describe()}: {stage}; {stages.steps} full-batch steps in {basis}.",
             words,
@@ -209,11 +213,9 @@ def _staged_plan(stages: StagedPlan, budget: Budget, n_classes: int | None, desc
     )
 
 
-def twin_prediction(choice: TwinChoice, n_classes: int | None, source: str) -> Prediction:
+def twin_prediction(choice: TwinChoice, n_classes: None, source: str) -> Prediction:
     """What a twin says of the settings it chose: the mean over its members, and their range."""
-    risks = np.array(choice.risks)
-    if n_classes is None:
-        risks = risks / 2  # twins report E(xᵀθ − xᵀθ*)², the excess risk is half of that
+    risks = np.array(choice.risks) / 2  # twins report E(xᵀθ − xᵀθ*)², the excess risk is half of that
     return Prediction(
         quantity="excess_risk",
         value=float(np.mean(risks)),
@@ -226,8 +228,8 @@ def twin_prediction(choice: TwinChoice, n_classes: int | None, source: str) -> P
             "mean over the members; the range is over the members",
         ),
         details={
-            "unit": "½·variance of the target" if n_classes is None else "nats of cross-entropy",
-            "null_risk": float(np.mean(choice.null_risks)) / (2 if n_classes is None else 1),
+            "unit": "½·variance of the target",
+            "null_risk": float(np.mean(choice.null_risks)) / 2,
         },
     )
 
