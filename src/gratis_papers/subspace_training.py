@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,7 @@ def fine_tuned(
     Parameters
     ----------
     kept : Path
-        Parameters and the number of steps done, every few steps.
+        Parameters, the number of steps done and their CPU seconds, every few steps.
     gradients : Path, optional
         A .npy file (steps, p) that gets every mean clipped gradient before its noise.
     directions : (k, p), optional
@@ -85,10 +86,10 @@ def fine_tuned(
     """
     module = task.module()
     gradient = ClippedGradientSum(module, clip_norm=CLIP, micro_batch=task.micro_batch)
-    done = 0
+    done, spent = 0, 0.0
     if kept.is_file():
         with np.load(kept) as state:
-            done = int(state["done"])
+            done, spent = int(state["done"]), float(state["cpu_seconds"])
             _put(gradient, state["parameters"])
     else:
         gradient.check(task.X, task.y)
@@ -97,6 +98,7 @@ def fine_tuned(
         shape = (private.steps, gradient.size)
         mode = "r+" if done and gradients.is_file() else "w+"
         record = np.lib.format.open_memmap(gradients, mode=mode, dtype=np.float32, shape=shape)
+    start = process_time() - spent
     for step in range(done, private.steps):
         noise = TappedNoise(
             NoiseSource.insecure(int(np.random.default_rng([seed, step]).integers(2**62))),
@@ -114,7 +116,7 @@ def fine_tuned(
                 record.flush()
             flat = np.concatenate([p.detach().numpy().ravel() for p in gradient.parameters])
             partial = kept.with_suffix(".partial.npz")
-            np.savez(partial, done=step + 1, parameters=flat)
+            np.savez(partial, done=step + 1, cpu_seconds=process_time() - start, parameters=flat)
             partial.replace(kept)
     return module
 

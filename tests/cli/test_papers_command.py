@@ -104,6 +104,7 @@ def test_claims_over_seeds(two_figures: None) -> None:
     assert result.exit_code == 0
     assert "2 of 2" in result.stdout
     assert "0 of 2" in result.stdout
+    assert "2 claims: 1 hold for every seed; not for all: not explained 1" in result.stdout
     stored = {row["claim"]: row["holds"] for row in json.loads(Path("claims.json").read_text(encoding="utf-8"))}
     assert stored == {"doubles": {"0": True, "1": True}, "vanishes": {"0": False, "1": False}}
     assert isinstance(RUNNER.invoke(app, ["claims", "nowhere"]).exception, GratisError)

@@ -102,8 +102,7 @@ def test_python_that_is_shown_compiles() -> None:
         compile(text, str(page), "exec")
 
 
-def test_the_page_of_commands_is_that_of_the_program() -> None:
-    """`python docs/cli_reference.py` writes it."""
+def cli_reference() -> Any:
     import importlib.util
 
     found = importlib.util.spec_from_file_location("cli_reference", DOCS / "cli_reference.py")
@@ -111,10 +110,31 @@ def test_the_page_of_commands_is_that_of_the_program() -> None:
     assert found.loader is not None
     made = importlib.util.module_from_spec(found)
     found.loader.exec_module(made)
-    text = made.page()
+    return made
+
+
+def test_the_page_of_commands_is_that_of_the_program() -> None:
+    """`python docs/cli_reference.py` writes it."""
+    made = cli_reference()
+    text = made.page(made.kept_outputs())
     assert made.PAGE.read_text(encoding="utf-8") == text
     assert text.count("\n## ") > 25
     assert "`--hold-out`" in text
+    assert made.kept_outputs().keys() == made.EXAMPLES.keys()
+
+
+@pytest.mark.parametrize("command", [*(cli_reference().EXAMPLES if PAGES else ())])
+def test_examples_of_commands_print_what_the_page_shows(command: str) -> None:
+    """Up to the numbers, and for plans these too (two digits: kernels differ); audits draw fresh noise."""
+    pytest.importorskip("torch")
+    made = cli_reference()
+    number = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+    shown, printed = made.kept_outputs()[command], made.output(command)
+    words = [" ".join(number.sub("#", text).split()) for text in (shown, printed)]
+    assert words[0] == words[1]
+    if command.startswith(("gratis plan", "gratis spectrum")):
+        values = [[float(value) for value in number.findall(text)] for text in (shown, printed)]
+        assert values[1] == pytest.approx(values[0], rel=0.02)
 
 
 def test_the_first_commands_of_the_first_page_work_as_printed(

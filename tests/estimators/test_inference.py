@@ -41,7 +41,8 @@ def test_tables():
     text = MODEL.summary()
     assert "1500 rows" in text
     assert "epsilon" in text
-    assert [line.split()[0] for line in text.splitlines()[5:8]] == ["const", "x1", "x2"]
+    assert "Estimand: weighted" in text
+    assert [line.split()[0] for line in text.splitlines()[6:9]] == ["const", "x1", "x2"]
     assert "[0.05" in MODEL.summary(0.9)
     assert MODEL.summary(output="markdown").splitlines()[1].startswith("| --- | ---:")
     assert MODEL.summary(output="latex").startswith(r"\begin{tabular}{lrrrrrrr}")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gratis import Budget, DPLinearRegression, DPLogisticRegression, Ledger, PublicScales
+from gratis import Budget, Descent, DPLinearRegression, DPLogisticRegression, Ledger, PublicScales
 from gratis.accounting import verify_certificate
 from gratis.estimators.release import Release
 from gratis.records.certificates import Certificate
@@ -48,7 +48,8 @@ def test_it_learns_within_its_budget(relation: str, choices: dict[str, Any], tmp
     assert str(certificate.neighbouring) == relation
     certificate.write(tmp_path / "c.json")
     assert verify_certificate(Certificate.read(tmp_path / "c.json")) == []
-    assert model.prediction_.low <= model.prediction_.excess_risk <= model.prediction_.high
+    assert model.prediction_.low <= model.prediction_.value <= model.prediction_.high
+    assert model.plan_.prediction.excess_risk > 0
     assert certificate.plan is not None
 
 
@@ -292,5 +293,31 @@ def test_wide_tables_are_trained_without_second_moments(n_classes):
     model.fit(X, y)
     assert "second moments" not in model.plan_.settings.stages
     assert model.plan_.schedule.startswith("plain")
-    assert model.prediction_.source.startswith("twins of assumed spectra")
+    assert model.plan_.prediction.source.startswith("twins of assumed spectra")
     assert model.score(X, y) > 0.6, "one direction explains the table: dimension does no harm"
+
+
+@pytest.mark.parametrize("kind", ["regression", "classes"])
+def test_a_fit_pays_for_its_score_and_most_ranges_hold(kind: str) -> None:
+    inside = []
+    for seed in range(12):
+        seeded = {"epsilon": 2.0, "delta": 1e-6, "noise_seed": seed, "insecure_reproducible": True}
+        order = np.random.default_rng(seed).permutation(N)
+        train, test = order[: N * 4 // 5], order[N * 4 // 5 :]
+        model: Any = DPLinearRegression(**seeded)
+        target: Any = Y
+        if kind == "classes":
+            model, target = DPLogisticRegression(classes=["high", "low"], **seeded), LABELS
+        said = model.fit(X[train], target[train]).expected_score_
+        assert said.quantity == ("accuracy" if kind == "classes" else "r_squared")
+        assert said.high - said.low < 0.5, "the release says something"
+        inside.append(said.low <= model.score(X[test], target[test]) <= said.high)
+    assert sum(inside) >= 7, "80 % of them, by intention"
+
+
+def test_what_the_user_fixes_pays_for_no_score() -> None:
+    planned = DPLinearRegression(epsilon=2.0, delta=1e-6, descent=Descent(steps=16), **SEEDED).fit(X, Y)
+    told = DPLinearRegression(epsilon=2.0, delta=1e-6, preprocessing="public", public=SCALES, **SEEDED).fit(X, Y)
+    for model in (planned, told):
+        assert "score of the fit" not in model.plan_.settings.stages
+        assert not hasattr(model, "expected_score_")

@@ -74,7 +74,7 @@ def test_ranges_hold_as_often_as_they_say() -> None:
             Rows.held(X[:n], y[:n]), squares, np.full(2, 8.0), n, event,
             noise=NoiseSource.insecure(seed),
         )  # fmt: skip
-        expected = expected_r_squared(score, n, n * mu)
+        expected = expected_r_squared(score, n, n * mu, 0.0)
         fresh = 1 - np.mean((y[n:] - X[n:, 0]) ** 2) / y[n:].var()
         inside.append(expected.low <= fresh <= expected.high)
     assert 0.7 < np.mean(inside) < 0.97
@@ -82,7 +82,7 @@ def test_ranges_hold_as_often_as_they_say() -> None:
 
 def test_a_score_of_pure_noise_says_little_and_stays_in_bounds() -> None:
     wild = ReleasedScore(np.array([-5.0, -3.0]), np.array([4.0, 4.0]))
-    found = expected_r_squared(wild, 50, 10.0)
+    found = expected_r_squared(wild, 50, 10.0, 5.0)
     assert -0.5 <= found.low < found.value < found.high <= 1
     sure = expected_accuracy(ReleasedScore(np.array([0.9]), np.array([0.001])), 10_000, 1000.0, 0.5)
     assert sure.low < 0.9 < sure.high < 0.94

@@ -18,6 +18,7 @@ from gratis.stages.one_step import (
     EDGES,
     BoundedRows,
     OneStepPlan,
+    ReleasedStep,
     ResidualSizes,
     plan_one_step,
     release_mean_residual,
@@ -149,16 +150,53 @@ def test_without_noise_and_bounds_it_is_least_squares_with_its_robust_covariance
     read = BoundedRows(Standardiser.identity(2), Standardiser.identity(1), identity, 30.0)
     start = np.array([0.8, -1.5, 0.0])
     step = release_step(Rows.held(X, y), read, start, 30.0, plan, noise=NoiseSource.insecure(0))
-    solved = solve_step(step, Clips(1e-3, 1.0, 1.0, 3.0), 3.0, 400)  # the floor of S is for noisy ones
+    solved = solve_step(step, Clips(1e-3, 1.0, 1.0, 3.0), 3.0)
     Z = np.column_stack([X, np.ones(400)])
     ols = np.linalg.lstsq(Z, y, rcond=None)[0]
     assert start + solved.move == pytest.approx(ols, abs=1e-6)
     bread = np.linalg.inv(Z.T @ Z)
     pulls = Z * (y - Z @ start)[:, None]
     robust = bread @ pulls.T @ pulls @ bread
-    assert solved.inverse @ solved.sampling @ solved.inverse.T == pytest.approx(robust, rel=1e-5, abs=1e-9)
+    assert solved.sampling(solved.inverse, 400) == pytest.approx(robust, rel=1e-5, abs=1e-9)
     assert np.trace(solved.move_noise()) < 1e-8
     assert solved.trusted
+
+
+def noisy_squares(true, noise, seed):
+    size = len(true)
+    drawn = np.random.default_rng(seed).standard_normal((size, size))
+    return ReleasedStep(
+        jacobian=np.eye(size), gradient=np.zeros(size), squares=np.diag(true) + noise * (drawn + drawn.T) / 2,
+        jacobian_noise=0.01, gradient_noise=0.01, squares_noise=noise,
+    )  # fmt: skip
+
+
+def test_noise_of_the_squares_does_not_widen_intervals():
+    widths, released = [], []
+    for seed in range(40):
+        step = noisy_squares(np.ones(41), 0.5, seed)
+        assert np.linalg.eigvalsh(step.squares)[0] < -1  # raised to a quarter one by one, they would add half
+        solved = solve_step(step, Clips(2.0, 1.0, 1.0, 3.0), 41.0)
+        assert np.trace(solved.squares) == pytest.approx(np.trace(step.squares))
+        assert np.linalg.eigvalsh(solved.squares)[0] >= 0.25 * np.trace(step.squares) / 41 - 1e-9
+        found = np.diag(solved.sampling(np.eye(41), 1))
+        noise = step.squares_noise + 1e-9
+        assert (np.abs(found - np.diag(step.squares))[found > 0.3] <= noise).all()
+        widths.append(found)
+        released.append(np.diag(step.squares))
+    assert np.mean(widths) == pytest.approx(1.0, abs=0.03)
+    assert np.std(widths) < 0.5 * np.std(released)
+
+
+def test_unequal_variances_along_a_coefficient_are_kept_where_they_stand_out():
+    true = np.ones(41)
+    true[0] = 4.0
+    found = [
+        np.diag(solve_step(noisy_squares(true, 0.5, seed), Clips(2.0, 1.0, 1.0, 3.0), 41.0).sampling(np.eye(41), 1))
+        for seed in range(40)
+    ]
+    assert np.mean(found, axis=0)[0] > 3.3
+    assert np.mean(found, axis=0)[1:].mean() == pytest.approx(1.0, abs=0.1)
 
 
 def test_what_noise_hides_is_not_trusted_and_a_far_step_moves_no_prediction():
@@ -168,7 +206,7 @@ def test_what_noise_hides_is_not_trusted_and_a_far_step_moves_no_prediction():
     identity = Preconditioner(np.eye(D), np.ones(D))
     read = BoundedRows(Standardiser.identity(2), Standardiser.identity(1), identity, 1.5)
     step = release_step(Rows.held(X, X[:, 0]), read, np.zeros(3), 1.0, plan, noise=NoiseSource.insecure(0))
-    solved = solve_step(step, Clips(1.0, 0.9, 0.8, 3.0), 3.0, N)
+    solved = solve_step(step, Clips(1.0, 0.9, 0.8, 3.0), 3.0)
     assert not solved.trusted
     far = replace(solved, move=1e6 * solved.move)
     assert np.linalg.norm(combined(far, 0.1)[0]) < 1e-4 * np.linalg.norm(far.move)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,7 @@ def claims(
     output: Path | None = typer.Option(None, help="Also write the table as JSON: figure, claim, seeds, cause."),
     as_json: bool = JSON_OPTION,
 ) -> None:
-    """List every claim: for how many seeds it held, and why not: the paper, the scale, or us."""
+    """List every claim: for how many seeds it held, and why not (the paper, the scale, or us); count them by cause."""
     from gratis_papers.claim_table import claim_rows, read_figures, seeds_that_hold
 
     rows = claim_rows(figure for folder in folders or [_FOLDER] for figure in read_figures(folder))
@@ -136,17 +137,21 @@ def claims(
             "figure": row.figure,
             "claim": row.claim,
             "holds": {str(seed): held for seed, held in sorted(row.holds.items())},
-            "cause": None if all(row.holds.values()) else row.finding.cause,
+            "cause": None if all(row.holds.values()) else row.finding.cause or "not explained",
         }
         for row in rows
     ]
+    causes = Counter(row["cause"] or "hold" for row in found)
     if output is not None:
         output.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     lines = []
     for row in rows:
-        why = "" if all(row.holds.values()) else f"{row.finding.cause}: {row.finding.because}"
+        why = "" if all(row.holds.values()) else f"{row.finding.cause or 'not explained'}: {row.finding.because}"
         lines.append([row.figure, seeds_that_hold(row), row.claim, why])
-    emit({"claims": found}, as_json=as_json, text=table(["figure", "seeds", "claim", "why not"], lines))
+    failed = ", ".join(f"{cause} {count}" for cause, count in causes.most_common() if cause != "hold")
+    words = f"{len(found)} claims: {causes['hold']} hold for every seed; not for all: {failed or 'none'}"
+    text = f"{table(['figure', 'seeds', 'claim', 'why not'], lines)}\n\n{words}"
+    emit({"claims": found, "summary": dict(causes)}, as_json=as_json, text=text)
 
 
 @app.command()

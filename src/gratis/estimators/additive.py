@@ -20,7 +20,6 @@ from gratis.estimators.values import refuse_text
 from gratis.recipes.additive import AdditiveRelease
 from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
-from gratis.records.predictions import Prediction
 
 __all__ = ["DPAdditiveClassifier", "DPAdditiveRegressor"]
 
@@ -40,12 +39,6 @@ class PrivateAdditiveModel(PrivateFit, AdditiveParameters):
     @property
     def _names(self) -> list[str]:
         return [str(name) for name in getattr(self, "feature_names_in_", range(self.n_features_in_))]
-
-    @property
-    def expected_score_(self) -> Prediction:
-        """R² or accuracy to be expected on fresh rows, with a range that holds in 80 % of fits: paid for in the fit."""
-        check_is_fitted(self, "model_")
-        return self.prediction_
 
     @property
     def shapes_(self) -> Shapes:

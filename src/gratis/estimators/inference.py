@@ -20,6 +20,10 @@ __all__ = ["CoefficientInference", "Contrasts", "InferenceWords", "WaldTest"]
 Array = NDArray[np.float64]
 Restrictions = ArrayLike | str | Sequence[str] | Mapping[str, float]
 
+_ESTIMANDS = {
+    "weighted": "Estimand: weighted (rows far from the others count less)",
+    "winsorised": "Estimand: winsorised (columns are pulled to their released windows)",
+}
 _HEADINGS = ("coef", "std err", "z", "P>|z|")
 
 
@@ -133,6 +137,7 @@ class CoefficientInference:
     names: tuple[str, ...]
     budget: str
     kind: str = "Linear regression"
+    estimand: str = "weighted"
 
     @property
     def withheld(self) -> str | None:
@@ -250,7 +255,7 @@ class CoefficientInference:
             headings.insert(-1, "odds ratio")
             more = [[f"{np.exp(v):.4g}", *cells] for v, cells in zip(self._estimates.values, more, strict=True)]
         lines = tuple((*line, *cells) for line, cells in zip(self._estimates.lines(level), more, strict=True))
-        notes = ("Standard errors: sampling and privacy, robust to heteroscedasticity",)
+        notes = ("Standard errors: sampling and privacy, robust to heteroscedasticity", _ESTIMANDS[self.estimand])
         return CoefficientTable(title, notes, tuple(headings), lines)
 
     def summary(self, level: float = 0.95, output: str = "text") -> str:
@@ -311,7 +316,9 @@ class CoefficientInference:
 
     def _place(self, name: Any) -> int:
         if name not in self.names:
-            raise GratisError(f"there is no coefficient {str(name)!r}")
+            raise GratisError(
+                f"there is no coefficient {str(name)!r}; combinations are asked for as {{'age': 1, 'tenure': -1}}"
+            )
         return self.names.index(name)
 
     def _named(self, values: Array, columns: Sequence[str] | None = None, index: Sequence[str] | None = None) -> Any:
@@ -343,7 +350,10 @@ class InferenceWords:
         if names is None:
             names = getattr(self, "feature_names_in_", [f"x{i + 1}" for i in range(own.n_features_in_)])
         said = own._budget().describe()
-        self.inference_ = CoefficientInference(released, ("const", *map(str, names)), said, self._inference_kind)
+        estimand = own._estimand() or "weighted"
+        self.inference_ = CoefficientInference(
+            released, ("const", *map(str, names)), said, self._inference_kind, estimand
+        )  # fmt: skip
 
     def _inference(self) -> CoefficientInference:
         found: CoefficientInference | None = getattr(self, "inference_", None)

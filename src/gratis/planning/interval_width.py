@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -28,6 +29,8 @@ Array = NDArray[np.float64]
 # the fit (docs/results/intervals.md). Outer products have noise √κ/(nμ), hence the other relation's constant.
 _LEAST = 20.0 / math.sqrt(2.0)
 _QUANTILES = 512
+_DRAWS = 8  # of noisy counts of residuals
+_NOISY = 5  # draws of the Jacobian's noise
 _UNEXPLAINED = 0.5  # the variance of errors, of the target's: decides little
 _RADII = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)  # K²/d_eff of the weights
 _WORTH = 0.02  # of the width: what being nearer to plain least squares may cost
@@ -86,16 +89,17 @@ def predict_width(
     The radius is the largest that costs no more than 2 % of the least width, on normal columns: far rows then count as
     nearly as much as in least squares as noise allows; the clip of residuals follows by the rule of the fit. The family
     of the range: columns normal, and with a `rehearsal` of the first releases (`planning.rehearsal`) those of `_LAWS`;
-    errors normal, of Student's law with 3 degrees, or log-normal.
+    errors normal, of Student's law with 3 degrees, log-normal, or growing with the first column.
     """
 
-    def width(radius: float, rows: Rehearsed, errors: str) -> float:
-        return _width(plan, start_risk, radius, rows, errors)
+    def width(rows: Rehearsed, radius: float, errors: str, draws: int = _DRAWS) -> float:
+        return _width(plan, start_risk, radius, rows, errors, draws)
 
-    normal, errors = _known_basis(plan.n_columns), ("normal", "student", "log-normal")
+    normal, errors = _known_basis(plan.n_columns), ("normal", "student", "log-normal", "growing")
     radii = [radius for radius in _RADII if radius >= least_radius]
-    radius = _widest(radii, lambda radius: width(radius, normal, "normal"))
-    family = _family(rehearsal, normal, {f"{law} errors": partial(width, radius, errors=law) for law in errors})
+    radius = _widest(radii, lambda radius: width(normal, radius, "normal", 0))
+    laws = {f"{law} errors": partial(width, radius=radius, errors=law) for law in errors}
+    family = _family(rehearsal, normal, laws)
     return WidthPrediction(family["normal columns, normal errors"], radius, family)
 
 
@@ -125,16 +129,16 @@ def predict_logistic_width(plan: LogisticStepPlan, rehearsal: StagedPlan | None 
 def _family(
     rehearsal: StagedPlan | None, normal: Rehearsed, laws: Mapping[str, Callable[[Rehearsed], float]]
 ) -> dict[str, float]:
-    """The widths of all members that are not withheld; medians over rehearsals."""
+    """The widths of all members that are not withheld; medians over the rehearsals that are not."""
     drawn: dict[str, tuple[Rehearsed, ...]] = {"normal": (normal,)}
     if rehearsal is not None:
         drawn |= {columns: rehearse(rehearsal, columns) for columns in _LAWS}
     found = {
-        f"{columns} columns, {said}": float(np.median([width(rows) for rows in tables]))
+        f"{columns} columns, {said}": [one for one in map(width, tables) if math.isfinite(one)]
         for columns, tables in drawn.items()
         for said, width in laws.items()
     }
-    return {member: width for member, width in found.items() if math.isfinite(width)}
+    return {member: float(np.median(widths)) for member, widths in found.items() if widths}
 
 
 def _widest(radii: Sequence[float], width: Callable[[float], float]) -> float:
@@ -142,16 +146,27 @@ def _widest(radii: Sequence[float], width: Callable[[float], float]) -> float:
     return max(radius for radius, found in zip(radii, widths, strict=True) if found <= (1 + _WORTH) * min(widths))
 
 
-def _width(plan: OneStepPlan, start_risk: float, radius: float, rows: Rehearsed, errors: str) -> float:
-    """For errors of variance 1: J = E w·uuᵀ·P(|r| ≤ c), privacy (κKc/(nμ_g))², and E w²uuᵀ·E clip_c(r)²/n."""
+def _width(plan: OneStepPlan, start_risk: float, radius: float, rows: Rehearsed, errors: str, draws: int) -> float:
+    """For errors of variance 1: J = E w·uuᵀ·P(|r| ≤ c), privacy (κKc/(nμ_g))², and E w²uuᵀ·E clip_c(r)²/n.
+
+    The mean over clips that the fit may choose: it reads noisy counts of residuals, and chance decides between two.
+    """
     square = radius * rows.effective_dimension
-    inside, clipped, clip = _residuals(plan, math.sqrt(square), errors)
-    one = np.ones(len(rows.rows))
-    of_gradient = (math.sqrt(square) * clip * plan.gradient.noise_std) ** 2
+    sizes = _error_sizes(errors)[None]  # of any row; or (rows, sizes), where they differ
+    if errors == "growing":
+        first = rows.columns[:, 0] - rows.columns[:, 0].mean()
+        factors = 0.3 + np.abs(first) / max(float(first.std()), 1e-9)
+        sizes = np.outer(factors / math.sqrt(float(np.square(factors).mean())), sizes[0, ::64])
+    without = _variances(rows.columns, np.ones(1), np.square(sizes).mean(axis=1))
     of_jacobian = square * plan.jacobian.noise_std
     through = of_jacobian**2 / 2 * start_risk / _UNEXPLAINED * (1 + 1 / plan.n_columns)
-    noise = plan.n_records * (of_gradient + through)
-    return _over_plain(rows, square, inside * one, clipped * one, one, noise, of_jacobian)
+    found = 0.0
+    for clip, share in _likely_clips(plan, math.sqrt(square), sizes.ravel(), draws).items():
+        of_gradient = (math.sqrt(square) * clip * plan.gradient.noise_std) ** 2
+        inside, clipped = (sizes <= clip).mean(axis=1), np.square(np.minimum(sizes, clip)).mean(axis=1)
+        noise = plan.n_records * (of_gradient + through)
+        found += share * _over_plain(rows, square, inside, clipped, without, noise, of_jacobian)
+    return found
 
 
 def _logistic_width(plan: LogisticStepPlan, radius: float, rows: Rehearsed, deviation: float, share: float) -> float:
@@ -164,56 +179,74 @@ def _logistic_width(plan: LogisticStepPlan, radius: float, rows: Rehearsed, devi
     p = expit(deviation * (scores - scores.mean()) / scores.std() + level)
     steep = p * (1 - p)
     noise = plan.n_records * (math.sqrt(square) * plan.gradient.noise_std) ** 2
-    return _over_plain(rows, square, steep, steep, steep, noise, square / 4 * plan.jacobian.noise_std)
+    without = _variances(rows.columns, steep, steep)
+    return _over_plain(rows, square, steep, steep, without, noise, square / 4 * plan.jacobian.noise_std)
+
+
+def _moments(rows: Array, factor: Array) -> Array:
+    return np.asarray((rows * factor[:, None]).T @ rows / len(rows))
+
+
+def _variances(columns: Array, bend: Array, spread: Array) -> Array:
+    """Of all slopes, without privacy: the diagonal of a sandwich."""
+    bread = np.linalg.inv(_moments(columns, bend))
+    return np.asarray(np.diag(bread @ _moments(columns, spread) @ bread)[: max(len(bread) - 1, 1)])
 
 
 def _over_plain(
-    rehearsed: Rehearsed, square: float, bend: Array, spread: Array, plain: Array, noise: float, jacobian_noise: float
+    rehearsed: Rehearsed, square: float, bend: Array, spread: Array, without: Array, noise: float, jacobian_noise: float
 ) -> float:
-    """The terms of `stages.sandwich` at their expectations, over the variance without privacy, weights and clips.
+    """The terms of `stages.sandwich`, over variances `without` privacy, weights and clips.
 
-    The Jacobian's noise enters to second order in J⁻¹; infinite where it hides the smallest eigenvalue, and intervals
-    of that law would be withheld.
+    Of a known basis at their expectations, the Jacobian's noise to second order in J⁻¹. In a rehearsed one that noise
+    is drawn: the median where it hides no eigenvalue, infinite if it always does and intervals would be withheld.
     """
-    rows, columns = rehearsed.rows, rehearsed.columns
-    size = rows.shape[1]
+    rows, size = rehearsed.rows, rehearsed.rows.shape[1]
     weights = np.minimum(1.0, square / np.square(rows).sum(axis=1))
+    jacobian = _moments(rows, bend * weights)
+    middle = _moments(rows, spread * np.square(weights)) + noise * np.eye(size)
 
-    def moments(U: Array, factor: Array) -> Array:
-        return np.asarray((U * factor[:, None]).T @ U / len(U))
+    def width(inverse: Array, inflated: Array | float = 1.0) -> float:
+        back = rehearsed.to_columns[: len(without)] * inflated @ inverse
+        return float(np.median(np.sqrt(np.einsum("ij,jk,ik->i", back, middle, back, optimize=True) / without)))
 
-    jacobian = moments(rows, bend * weights)
-    if rehearsed.noisy and np.linalg.eigvalsh(jacobian)[0] < jacobian_noise * math.sqrt(2 * size):
-        return math.inf
-    inverse, slopes = np.linalg.inv(jacobian), slice(max(size - 1, 1))
-    private = inverse @ (moments(rows, spread * np.square(weights)) + noise * np.eye(size)) @ inverse
-    inflated = np.sqrt(1 + 1.5 * (size + 1) * jacobian_noise**2 * np.square(np.diag(inverse)))
-    back = rehearsed.to_columns[slopes] * inflated
-    without = np.diag(np.linalg.inv(moments(columns, plain)))[slopes]
-    return float(np.median(np.sqrt(np.diag(back @ private @ back.T) / without)))
+    if not rehearsed.noisy:
+        inverse = np.asarray(np.linalg.inv(jacobian))
+        second = 1.5 * (size + 1) * jacobian_noise**2 * np.square(np.diag(inverse))
+        return width(inverse, np.sqrt(1 + second))
+    rng, found = np.random.default_rng(_SEED), []
+    for _ in range(_NOISY):
+        drawn = rng.standard_normal((size, size))
+        noisy = jacobian + jacobian_noise * (drawn + drawn.T) / 2
+        if np.linalg.eigvalsh(noisy)[0] > jacobian_noise * math.sqrt(2 * size):
+            found.append(width(np.asarray(np.linalg.inv(noisy))))
+    return float(np.median(found)) if found else math.inf
 
 
-def _residuals(plan: OneStepPlan, radius: float, errors: str) -> tuple[float, float, float]:
-    """P(|r| ≤ c), E clip_c(r)² and c, for errors of variance 1 and the clip that the fit would choose."""
-    sizes = _error_sizes(errors)
+def _likely_clips(plan: OneStepPlan, radius: float, sizes: Array, draws: int) -> dict[float, float]:
+    """Clips that the fit would choose for residuals of these sizes and variance 1, and how often, of some draws."""
     scaled = sizes * math.sqrt(_UNEXPLAINED)
-    known = ResidualSizes(float(scaled.mean()))
+    n, known = plan.n_records, [ResidualSizes(float(scaled.mean()))]
     if plan.in_octaves:
-        counts = np.bincount(np.minimum(np.searchsorted(EDGES, scaled), BINS - 1), minlength=BINS).astype(np.float64)
-        known = ResidualSizes.of_counts(
-            counts * (plan.n_records / len(sizes)), plan.residuals.noise_std, plan.n_records
-        )  # fmt: skip
-    clip = choose_clips(known, radius, plan).residual / math.sqrt(_UNEXPLAINED)
-    return float((sizes <= clip).mean()), float(np.square(np.minimum(sizes, clip)).mean()), clip
+        shares = np.bincount(np.minimum(np.searchsorted(EDGES, scaled), BINS - 1), minlength=BINS) / len(scaled)
+        rng, std = np.random.default_rng(_SEED), plan.residuals.noise_std
+        counts = [rng.poisson(n * shares) + std * rng.standard_normal(BINS) for _ in range(draws)]
+        known = [ResidualSizes.of_counts(one, std, n) for one in (n * shares, *counts)]
+    multiples = [round(choose_clips(one, radius, plan).residual / one.mean, 6) for one in known]
+    unit = known[0].mean / math.sqrt(_UNEXPLAINED)
+    chosen = Counter(multiples[1:] or multiples)
+    return {multiple * unit: often / chosen.total() for multiple, often in chosen.items()}
 
 
 @lru_cache(maxsize=8)
 def _error_sizes(law: str) -> Array:
     """|r| at equally likely places, of variance 1."""
     at = (np.arange(16 * _QUANTILES) + 0.5) / (16 * _QUANTILES)
-    values = {"normal": ndtri, "student": lambda p: stdtrit(3, p), "log-normal": lambda p: np.exp(0.8 * ndtri(p))}[law](
-        at
-    )
+    values = ndtri(at)  # "normal", and "growing" with a column
+    if law == "student":
+        values = stdtrit(3, at)
+    elif law == "log-normal":
+        values = np.exp(0.8 * values)
     values = values - values.mean()
     return np.abs(values) / values.std()
 

@@ -240,10 +240,13 @@ def _prediction(facts: LinearFacts, chosen: Candidate) -> Prediction:
 
 def _reasons(facts: LinearFacts, chosen: Candidate, candidates: Sequence[Candidate]) -> tuple[str, ...]:
     initial = np.array([s / 2 for s, *_ in facts.members()])
+    least = min(candidates, key=lambda candidate: candidate.value)
+    # A schedule that the user named need not be the best of those that were looked at.
+    words = "has the least" if least.value >= chosen.value else f"was asked for ({least.schedule} has less); its"
     found = [
         f"{facts.budget.describe()} allows mu = {facts.mu:.5g}; n = {facts.n_records}, d = {facts.n_features}, "
         f"gamma = d/n = {facts.gamma:.4g}.",
-        f"{chosen.algorithm}, {chosen.schedule} has the least predicted excess risk: {chosen.value:.4g} "
+        f"{chosen.algorithm}, {chosen.schedule} {words} predicted excess risk: {chosen.value:.4g} "
         f"(predicting the mean: {initial.mean():.4g}).",
     ]
     others = [c for c in candidates if c.algorithm != chosen.algorithm]

@@ -22,7 +22,7 @@ from gratis.stages.class_prior import class_counts_event
 from gratis.stages.clipped_gradients import GradientsPlan, plan_gradients
 from gratis.stages.column_histograms import HistogramPlan, plan_column_histograms
 from gratis.stages.feature_moments import MomentsPlan, plan_feature_moments
-from gratis.stages.fit_score import plan_score
+from gratis.stages.fit_score import SCORE_SHARE, plan_score
 from gratis.stages.pair_screening import ScreeningPlan, plan_pair_screening
 from gratis.stages.score_shrinkage import plan_shrinkage
 
@@ -47,7 +47,6 @@ _SHARES = {
 _NARROW_BELOW, _WIDE_FROM = 100.0, 1000.0
 _CLIP, _STEPS = (0.8, 1.3), (8, 12)
 _CLASS_CLIP, _CLASS_STEPS = (0.6, 0.6), (16, 16)
-_SCORE_SHARE = 0.03  # for the score of the fit; the rest is split by _SHARES
 # Of classifiers: for counts of the classes, as in logistic regression, and for how much of the scores is kept.
 _COUNTS_SHARE, _SHRINKAGE_SHARE = 0.02, 0.03
 # With pairs, what precedes the moments gets a fifth less, and the rest is split so.
@@ -179,7 +178,7 @@ def plan_additive(
         without.add("features")
     if not (cosines or categorical):
         without.add("histograms")  # lines alone: ranks are not needed
-    apart = {"score": _SCORE_SHARE}
+    apart = {"score": SCORE_SHARE}
     if n_classes is not None:
         apart |= {"counts": _COUNTS_SHARE, "shrinkage": _SHRINKAGE_SHARE}
     shares = _shares(records, pairs=with_pairs, without=without, left=1 - sum(apart.values())) | apart

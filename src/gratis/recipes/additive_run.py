@@ -23,9 +23,15 @@ from gratis.stages.clipped_gradients import Residuals
 from gratis.stages.column_histograms import normal_shares, release_column_histograms
 from gratis.stages.columns import Columns
 from gratis.stages.curve_basis import CurveBasis, Pairs
-from gratis.stages.evidence import EVERYTHING, NOTHING, between
 from gratis.stages.feature_moments import MomentsPlan, release_feature_moments
-from gratis.stages.fit_score import expected_accuracy, expected_r_squared, release_score, shrunk_r_squared
+from gratis.stages.fit_score import (
+    expected_accuracy,
+    expected_r_squared,
+    kept_by_score,
+    release_score,
+    score_widths,
+    shrunk_r_squared,
+)
 from gratis.stages.pair_screening import ScreenedPair, screen_pairs
 from gratis.stages.score_shrinkage import release_shrinkage
 
@@ -35,9 +41,6 @@ Array = NDArray[np.float64]
 
 _SCREEN_CLIP = 0.8
 _MOMENTS_CLIP = 1.2  # of the root mean square length of a row
-# N = nμ/κ up to which a fit must speak for itself, and from which it need not. Validation parts of ten small tables.
-_SCARCE, _MANY = 15.0, 1000.0
-_CLIPPED_SQUARE = 8.0  # of residuals and targets in that score, in units of their variance
 
 
 def run_additive(
@@ -62,22 +65,9 @@ def run_additive(
     model = run.kept(model)
     expected = run.expected_score(model)
     if plan.n_classes is None:
-        kept = _kept_by_score(expected.value, model.explained[0], plan.records)
+        kept = kept_by_score(expected.value, model.explained[0], plan.records)
         model, expected = model.shrunk(kept), shrunk_r_squared(expected, kept, model.explained[0])
     return model, expected, run.classes
-
-
-def _kept_by_score(expected: float, signal: float, records: float) -> float:
-    """How much of a fit is kept: all of it with many records; with few, as much as its own paid score speaks for.
-
-    Scores of variance q that take R² off the error are best when multiplied by ½(1 + R²/q): 1 where R² = q.
-
-    >>> [round(_kept_by_score(0.02, 0.5, records), 2) for records in (10, 20, 50, 1000)]
-    [0.0, 0.26, 0.66, 1.0]
-    """
-    # With N = `NOTHING` the score is all noise, too: a fit is the mean, as in linear models.
-    some, many = between(records, NOTHING, EVERYTHING), between(records, _SCARCE, _MANY)
-    return some * (many + (1 - many) * min(max((1 + expected / max(signal, 0.02)) / 2, 0.0), 1.0))
 
 
 class _Run:
@@ -143,6 +133,8 @@ class _Run:
             moments, unknown = _cleaned(basis, *_both(noisy, std, *self._moments(basis, plan.joint_moments)))
             state = state.widened(basis, found, unknown)
             learner.learn(state, basis, moments, plan.joint, plan.joint_mu, first_guess)
+        assert state.frame is not None
+        self.freedoms = state.frame.effective_dimension
         covariances = learner.covariances(state, basis, moments)
         return ReleasedAdditive.of(
             basis, state.parameters, covariances, target=self.target, offset=self.offset,
@@ -200,9 +192,10 @@ class _Run:
             return expected_accuracy(found, n, self.plan.records, float(self.classes.max()))
         # Residuals are smaller the more the gradients said was explained; a narrower clip has less noise.
         left = min(max(1 - model.explained[2], 0.2), 1.0)
-        widths = _CLIPPED_SQUARE * np.array([left, 1.0])
-        found = release_score(usable, squares, widths, n, self.plan.score, noise=self.noise)
-        return expected_r_squared(found, n, self.plan.records)
+        found = release_score(
+            usable, squares, score_widths(left, self.plan.score), n, self.plan.score, noise=self.noise
+        )
+        return expected_r_squared(found, n, self.plan.records, self.freedoms)
 
     def _with_pairs(self, found: list[ScreenedPair]) -> CurveBasis:
         pairs = Pairs(tuple(pair.columns for pair in found), self.plan.pair_coordinates(max(len(found), 1)))

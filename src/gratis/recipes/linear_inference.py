@@ -151,10 +151,10 @@ class LinearInference:
     def twin(self) -> TwinChoice:
         """Settings of the descent: where intervals pay, columns in the released basis have a nearly flat spectrum."""
         width, relation = self.facts.columns + 1, self.budget.neighbouring
-        return flat_twin(width, self.facts.rows, _STEPS, relation, None, self.stages.descent_mu)
+        return flat_twin(width, self.facts.rows, _STEPS, relation, self.stages.descent_mu)
 
     def _prediction(self) -> Prediction:
-        return twin_prediction(self.twin, None, "twin of a flat spectrum, of the start alone")
+        return twin_prediction(self.twin, "twin of a flat spectrum, of the start alone")
 
     @cached_property
     def width(self) -> WidthPrediction:
@@ -199,7 +199,7 @@ class LinearInference:
             reasons=(
                 f"{self.budget.describe()}: intervals will be about {width.value:.3g} times as wide as those of least "
                 f"squares without privacy if columns and errors are normal, {width.low:.3g} to {width.high:.3g} times "
-                "over correlated, skewed and 0/1 columns and heavy-tailed or skewed errors.",
+                "over correlated, skewed and 0/1 columns and heavy-tailed, skewed or growing errors.",
                 "Scales, second moments, descent, and a step with its covariance share the budget; weights and clips "
                 "are chosen from what was released, never by looking at the data.",
             ),
@@ -233,7 +233,7 @@ class LinearInference:
         sizes = release_residual_sizes(rows, read, start, self.step, noise=noise)
         clips = choose_clips(sizes, radius, self.step)
         released = release_step(rows, read, start, clips.residual, self.step, noise=noise)
-        solved = solve_step(released, clips, moved.effective_dimension, n)
+        solved = solve_step(released, clips, moved.effective_dimension)
 
         # The model for predictions: start and step by their precisions, what noise could have made taken back.
         move, risk = np.zeros_like(start), float(np.median(twin.risks))
@@ -250,12 +250,12 @@ class LinearInference:
         mean = release_mean_residual(rows, read, at, clips.level, self.step, noise=noise)
         found = at + level * mean / solved.mean_weight(level)
         level_noise = clips.level * self.step.level.noise_std
-        privacy, sampling = solved.covariances(level, level_noise, clips.deviation, n)
+        of_level = (level, level_noise, clips.deviation, n)
 
         to_columns = moved.restore(np.eye(len(found)))
         unknown = (level_noise / solved.mean_weight(level)) ** 2
         if solved.trusted:
-            unknown = float(to_columns[-1] @ privacy @ to_columns[-1])
+            unknown = float(solved.covariances(to_columns[-1:], *of_level)[0][0, 0])
         higher = float(to_columns[-1] @ found - parameters[-1, 0])
         parameters[-1] += higher * shrunk(higher**2, unknown + risk / len(found))
         fit = ReleasedLinear(
@@ -265,13 +265,14 @@ class LinearInference:
         if not solved.trusted:
             return InferenceRelease(fit, prediction, ReleasedInference(rows=n, withheld=HIDDEN))
         change, shift = original_units(moved, basis.features, basis.target)
+        privacy, sampling = solved.covariances(change, *of_level)
         return InferenceRelease(
             fit, prediction,
             ReleasedInference(
                 rows=n,
                 estimates=change @ found + shift,
-                covariance=change @ (privacy + sampling) @ change.T,
-                privacy=change @ privacy @ change.T,
+                covariance=privacy + sampling,
+                privacy=privacy,
                 errors=sizes.law() * [[float(basis.target.scale[0])], [1.0]],
             ),
         )  # fmt: skip
@@ -289,7 +290,7 @@ def too_few(facts: Facts, budget: Budget, wanted: int) -> str | None:
         return None
     few = (columns + 1) * (rows / wanted) ** (2 / 3) - 1
     epsilon = gdp_epsilon_upper_bound(mu=calibrate_mu(budget) * wanted / rows, delta=budget.delta or 1e-6)
-    fewer = f", or at most {int(few)} columns" if few >= 1 else ""
+    fewer = f", or at most {int(few)} column{'s' if few >= 2 else ''}" if few >= 1 else ""
     return (
         f"intervals are withheld: {rows} rows of {columns} columns are too few for {budget.describe()}; "
         f"about {wanted} rows would do, or epsilon of about {epsilon:.2g}{fewer}"

@@ -1,4 +1,4 @@
-"""Softmax regression: scales → second moments → class counts → accelerated flow from the prior → calibration."""
+"""Softmax regression: scales → second moments → class counts → flow from the prior → calibration → score."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from gratis.records.predictions import Prediction
 from gratis.records.settings import Descent, StagedSettings
 from gratis.stages.calibration import calibrate_scores, calibration_event
 from gratis.stages.class_prior import class_counts_event, release_class_prior
+from gratis.stages.fit_score import SCORE_SHARE, expected_accuracy, plan_score, release_score
 from gratis.stages.flow import follow_flow
 from gratis.stages.released_linear import ReleasedLinear
 from gratis.stages.staged import (
@@ -51,7 +52,7 @@ _PLAIN_STEPS = 64
 
 @dataclass(frozen=True, slots=True)
 class ClassRelease:
-    """A linear classifier that was released, the shares of its classes and its basis, and what is predicted of it."""
+    """A linear classifier that was released, what is predicted of it, the shares of its classes, and its basis."""
 
     fit: ReleasedLinear
     prediction: Prediction
@@ -78,53 +79,65 @@ class StagedLogistic(StagedRecipe):
         return self.facts.classes
 
     @property
-    def _mus(self) -> list[float]:
-        """μ of class counts, of the calibration (0 without one) and of everything else."""
+    def _mus(self) -> dict[str, float]:
+        """μ of class counts, calibration and score (where they are) and of the stages."""
         mu = calibrate_mu(self.budget)
         rows, columns, relation = self.facts.rows, self.facts.columns, self.budget.neighbouring
+        shares = {"counts": _COUNTS}
         if second_moments_pay(rows, columns, mu=mu, neighbouring=relation):
-            return split_mu(mu, [_COUNTS, _CALIBRATION, 1 - _COUNTS - _CALIBRATION])
-        counts, rest = split_mu(mu, [_COUNTS, 1 - _COUNTS])
-        return [counts, 0.0, rest]
+            shares["calibration"] = _CALIBRATION
+        if self.reading.standardise and not self.descent.given:
+            shares["score"] = SCORE_SHARE
+        shares["stages"] = 1 - sum(shares.values())
+        return dict(zip(shares, split_mu(mu, list(shares.values())), strict=True))
 
     @property
     def stages(self) -> StagedPlan:
         """Scales, second moments and descent, from public facts."""
         rows, columns, relation = self.facts.rows, self.facts.columns, self.budget.neighbouring
-        _, calibration, rest = self._mus
+        mus = self._mus
 
         def planned(steps: int) -> StagedPlan:
             return plan_stages(
-                rows, columns, mu=rest, neighbouring=relation, outputs=self._classes, regression=False,
-                standardise=self.reading.standardise, precondition=calibration > 0, steps=steps,
+                rows, columns, mu=mus["stages"], neighbouring=relation, outputs=self._classes, regression=False,
+                standardise=self.reading.standardise, precondition="calibration" in mus, steps=steps,
             )  # fmt: skip
 
-        if self.descent.steps or not calibration:
+        if self.descent.steps or "calibration" not in mus:
             return planned(self.descent.steps or _PLAIN_STEPS)
         mu = planned(_PLAIN_STEPS).descent_mu
         return planned(flow_steps(rows, columns, self._classes, mu=mu, neighbouring=relation))
 
     @property
     def _counts(self) -> GaussianRelease:
-        return class_counts_event(mu=self._mus[0], neighbouring=self.budget.neighbouring, n_records=self.facts.rows)
+        return class_counts_event(
+            mu=self._mus["counts"], neighbouring=self.budget.neighbouring, n_records=self.facts.rows
+        )
 
     @property
     def _calibration(self) -> FullBatchDescent | None:
-        if not self._mus[1]:
+        mu = self._mus.get("calibration")
+        if mu is None:
             return None
-        return calibration_event(self.facts.rows, self._classes, mu=self._mus[1], neighbouring=self.budget.neighbouring)
+        return calibration_event(self.facts.rows, self._classes, mu=mu, neighbouring=self.budget.neighbouring)
+
+    @property
+    def _score(self) -> GaussianRelease | None:
+        mu = self._mus.get("score")
+        return None if mu is None else plan_score(self.facts.rows, 1, mu=mu, neighbouring=self.budget.neighbouring)
 
     @property
     def plan(self) -> Plan:
         """What is fixed before the data is touched."""
-        stages, calibration = self.stages, self._calibration
+        stages = self.stages
         *before, descent = stages.event.events
-        event = Composition((*before, self._counts, descent, *([] if calibration is None else [calibration])))
+        last = [event for event in (self._calibration, self._score) if event is not None]
+        event = Composition((*before, self._counts, descent, *last))
         return _plan(stages, event, self.budget, self._classes, self.descent)
 
     def run(self, rows: Rows, *, noise: NoiseSource) -> ClassRelease:
         """Release; the settings of the descent follow from what was released before it."""
-        stages, plan, calibration = self.stages, self.plan, self._calibration
+        stages, plan, calibration, score = self.stages, self.plan, self._calibration, self._score
         basis = release_basis(rows, stages, noise=noise, features=self.reading.features, impute=self.reading.impute)
         prior = release_class_prior(basis.rows, self._classes, self._counts, noise=noise)
         flow = self._flow(stages, basis.moved.effective_dimension, prior)
@@ -144,8 +157,14 @@ class StagedLogistic(StagedRecipe):
             parameters=np.nan_to_num(parameters), features=basis.features, target=basis.target, event=plan.event
         )
         prediction = plan.prediction
-        if calibration is not None:
-            prediction = _forecast(basis.moved.spectrum, prior, stages, "the released spectrum and class counts")
+        if score is not None:
+
+            def right(Z: Array, t: Array) -> Array:
+                return np.asarray((Z @ slopes + shift).argmax(axis=1) == t, dtype=np.float64)[:, None]
+
+            found = release_score(basis.rows, right, np.ones(1), stages.n_records, score, noise=noise)
+            records = stages.n_records * calibrate_mu(self.budget) / self.budget.neighbouring.sensitivity_factor
+            prediction = expected_accuracy(found, stages.n_records, records, float(prior.max()))
         return ClassRelease(fit, prediction, prior, basis.moved)
 
     def _flow(self, stages: StagedPlan, dimension: float, prior: NDArray[np.float64]) -> _Flow:
@@ -219,7 +238,7 @@ def _plan(stages: StagedPlan, event: Composition, budget: Budget, n_classes: int
         schedule, chosen = "plain", "chosen by twins of assumed spectra"
         stage = "second moments of so many columns would tell less than they cost; the others share the budget"
         basis = "the columns themselves"
-        twin = plain_twin(width, stages.n_records, stages.steps, stages.neighbouring, n_classes, stages.descent_mu)
+        twin = plain_twin(width, stages.n_records, stages.steps, stages.neighbouring, stages.descent_mu, n_classes)
         prediction = class_prediction(
             twin.risks, twin.null_risks, "twins of assumed spectra (before the data is touched)"
         )

@@ -167,21 +167,20 @@ class LogisticInference:
             winsorised=self.estimand == "winsorised",
         )  # fmt: skip
         start = release_approach(rows, read, start, self._curvature(plain, start), self.step, noise=noise)
-        solved = solve_curved_step(release_logistic_step(rows, read, start, self.step, noise=noise), n)
+        solved = solve_curved_step(release_logistic_step(rows, read, start, self.step, noise=noise))
         at = start + solved.move
         mean, turn, variance = release_steepness(rows, read, at, self.step, noise=noise)
         if not solved.trusted:
             return released(ReleasedInference(rows=n, withheld=HIDDEN))
         change, shift = original_units(moved, fit.features, fit.target)
-        privacy = solved.move_noise()
-        sampling = solved.inverse @ solved.sampling @ solved.inverse.T
+        privacy = change @ solved.move_noise() @ change.T
         by_estimates = np.linalg.solve(change.T, turn)
         return released(
             ReleasedInference(
                 rows=n,
                 estimates=change @ at + shift,
-                covariance=change @ (privacy + sampling) @ change.T,
-                privacy=change @ privacy @ change.T,
+                covariance=privacy + solved.sampling(change @ solved.inverse, n),
+                privacy=privacy,
                 steepness=np.array([mean, *by_estimates, variance]),
             )
         )

@@ -1,4 +1,4 @@
-"""Linear regression: standardise → second moments → descend, settings by a twin of what was released."""
+"""Linear regression: standardise → second moments → descend, settings by a twin of what was released → score."""
 
 from __future__ import annotations
 
@@ -26,9 +26,15 @@ from gratis.stages.released_linear import ReleasedLinear
 from gratis.stages.staged import DescentSettings, StagedFit, StagedPlan, check_memory, fit_stages, plan_stages
 
 __all__ = [
-    "LinearRelease", "StagedLinear", "StagedRecipe", "flat_twin", "in_original_units", "plain_twin", "predict_staged",
+    "LinearRelease",
+    "StagedLinear",
+    "StagedRecipe",
+    "flat_twin",
+    "in_original_units",
+    "plain_twin",
+    "predict_staged",
     "twin_prediction",
-]  # fmt: skip
+]
 
 _STEPS = 64  # more follow the same path more finely, at the same noise
 _TWIN_SEED = 20261115  # public: the twin's synthetic data is the same for everybody
@@ -36,7 +42,7 @@ _TWIN_SEED = 20261115  # public: the twin's synthetic data is the same for every
 
 @dataclass(frozen=True, slots=True)
 class LinearRelease:
-    """A linear model that was released, and what is predicted of it given what was released on the way."""
+    """A linear model that was released, and what is predicted of it: its score, where the fit paid for one."""
 
     fit: ReleasedLinear
     prediction: Prediction
@@ -99,6 +105,7 @@ class StagedLinear(StagedRecipe):
             neighbouring=self.budget.neighbouring,
             standardise=self.reading.standardise,
             steps=self.descent.steps or _STEPS,
+            score=self.reading.standardise and not self.descent.given,
         )
 
     @property
@@ -107,24 +114,18 @@ class StagedLinear(StagedRecipe):
         return _staged_plan(self.stages, self.budget, self.descent)
 
     def run(self, rows: Rows, *, noise: NoiseSource) -> LinearRelease:
-        """Run the stages; the settings of the last one are chosen from what the others released."""
-        stages = self.stages
-        chosen: list[TwinChoice] = []
+        """Run the stages; the settings of the descent are chosen from what was released before."""
 
         def choose(spectrum: NDArray[np.float64], planned: StagedPlan) -> DescentSettings:
             if self.descent.clip_norm is not None:
                 return _Fixed(self.descent.clip_norm, float(self.descent.learning_rate))  # type: ignore[arg-type]
-            chosen.append(_twin(spectrum, planned))
-            return chosen[0]
+            return _twin(spectrum, planned)
 
         fit: StagedFit = fit_stages(
-            rows, stages, LinearModel(), choose, noise=noise,
+            rows, self.stages, LinearModel(), choose, noise=noise,
             features=self.reading.features, target=self.reading.target, impute=self.reading.impute,
         )  # fmt: skip
-        prediction = self.plan.prediction  # plain descent learns nothing more before it runs
-        if chosen and stages.second_moments is not None:
-            prediction = twin_prediction(chosen[0], None, "twin of the released spectrum")
-        return LinearRelease(fit, in_original_units(prediction, fit))
+        return LinearRelease(fit, fit.expected or in_original_units(self.plan.prediction, fit))
 
 
 def _twin(spectrum: NDArray[np.float64], stages: StagedPlan) -> TwinChoice:
@@ -132,23 +133,25 @@ def _twin(spectrum: NDArray[np.float64], stages: StagedPlan) -> TwinChoice:
     if stages.second_moments is None:
         return _assumed_twin(stages)
     return twin_settings(
-        spectrum, stages.n_records, mu=stages.descent_mu, neighbouring=stages.neighbouring, steps=stages.steps,
+        spectrum,
+        stages.n_records,
+        mu=stages.descent_mu,
+        neighbouring=stages.neighbouring,
+        steps=stages.steps,
         rng=np.random.default_rng(_TWIN_SEED),
-    )  # fmt: skip
+    )
 
 
 def _assumed_twin(stages: StagedPlan) -> TwinChoice:
     """What can be said before the data is touched."""
     twin = flat_twin if stages.second_moments is not None else plain_twin
     width = stages.n_columns + 1
-    return twin(width, stages.n_records, stages.steps, stages.neighbouring, None, stages.descent_mu)
+    return twin(width, stages.n_records, stages.steps, stages.neighbouring, stages.descent_mu)
 
 
 @lru_cache(maxsize=128)
-def flat_twin(
-    width: int, n_records: int, steps: int, neighbouring: Neighbouring, n_classes: None, mu: float
-) -> TwinChoice:
-    """The twin of a flat spectrum, for one that is still to be released; classes have rules in its place."""
+def flat_twin(width: int, n_records: int, steps: int, neighbouring: Neighbouring, mu: float) -> TwinChoice:
+    """The twin of a flat spectrum, for one that is still to be released."""
     return twin_settings(
         np.full(width, 0.9), n_records, mu=mu, neighbouring=neighbouring, steps=steps,
         rng=np.random.default_rng(_TWIN_SEED),
@@ -157,7 +160,7 @@ def flat_twin(
 
 @lru_cache(maxsize=128)
 def plain_twin(
-    width: int, n_records: int, steps: int, neighbouring: Neighbouring, n_classes: int | None, mu: float
+    width: int, n_records: int, steps: int, neighbouring: Neighbouring, mu: float, n_classes: int | None = None
 ) -> TwinChoice:
     """The twins of assumed spectra, for one that is never released."""
     return plain_settings(
@@ -168,7 +171,8 @@ def plain_twin(
 
 def predict_staged(n_records: int, n_features: int, budget: Budget) -> Prediction:
     """Predict the excess risk of the staged fit before any data, in units of the target's variance."""
-    return StagedLinear(Facts(rows=n_records, columns=n_features), budget, Reading()).plan.prediction
+    facts = Facts(rows=n_records, columns=n_features)
+    return StagedLinear(facts, budget, Reading()).plan.prediction
 
 
 def _staged_plan(stages: StagedPlan, budget: Budget, descent: Descent) -> Plan:
@@ -204,7 +208,7 @@ def _staged_plan(stages: StagedPlan, budget: Budget, descent: Descent) -> Plan:
         ),
         budget=budget,
         event=stages.event,
-        prediction=twin_prediction(_assumed_twin(stages), None, source),
+        prediction=twin_prediction(_assumed_twin(stages), source),
         reasons=(
             f"{budget.describe()}: {stage}; {stages.steps} full-batch steps in {basis}.",
             words,
@@ -213,7 +217,7 @@ def _staged_plan(stages: StagedPlan, budget: Budget, descent: Descent) -> Plan:
     )
 
 
-def twin_prediction(choice: TwinChoice, n_classes: None, source: str) -> Prediction:
+def twin_prediction(choice: TwinChoice, source: str) -> Prediction:
     """What a twin says of the settings it chose: the mean over its members, and their range."""
     risks = np.array(choice.risks) / 2  # twins report E(xᵀθ − xᵀθ*)², the excess risk is half of that
     return Prediction(

@@ -15,18 +15,36 @@ from gratis.numerics.rounding import rounding_inflation
 from gratis.records.events import GaussianRelease
 from gratis.records.neighbouring import Neighbouring
 from gratis.records.predictions import Prediction
+from gratis.stages.evidence import EVERYTHING, NOTHING, between
 
-__all__ = ["expected_accuracy", "expected_r_squared", "plan_score", "release_score", "shrunk_r_squared"]
+__all__ = [
+    "SCORE_SHARE",
+    "expected_accuracy",
+    "expected_r_squared",
+    "kept_by_score",
+    "plan_score",
+    "release_score",
+    "score_widths",
+    "shrunk_r_squared",
+]
 
 Array = NDArray[np.float64]
 Gains = Callable[[Array, Array], Array]
 
+SCORE_SHARE = 0.03  # of μ²
 COVERED = 0.8  # of the range
+# Where squares of residuals and targets are clipped, in units of the variance that is left and of the target's: as far
+# as noise of .01 allows (a clip of eight deviations has no bias to speak of), and not below eight variances, whose
+# bias `_MODEL_ERROR` holds. Not chosen on data.
+_LEAST_WIDTH, _MOST_WIDTH, _BEARABLE = 8.0, 64.0, 0.01
+# N = nμ/κ up to which a fit must speak for itself, and from which it need not. Validation parts of ten small tables.
+_SCARCE, _MANY = 15.0, 1000.0
 # Least deviation of what is not modelled (clipped squares, the step after the last gradient), what scales and clipping
 # add to it, in units of 1/√N with N = nμ/κ, and the relative variance of mean squares: training rows and a quarter as
 # many fresh ones. Before the score is seen: little N learns little, and a fit below the mean predictor is unlikely.
-# All chosen by coverage on validation parts (splits 9000 to 9004) of ten small and three larger tables.
-_MODEL_ERROR, _SCALES_ERROR, _ACCURACY_ERROR = 0.015, 0.8, 0.008
+# All chosen by coverage on validation parts (splits 9000 to 9004) of ten small and four larger tables, additive and
+# linear fits together (.85 of 400 with a third more).
+_MODEL_ERROR, _SCALES_ERROR, _ACCURACY_ERROR = 0.01, 0.6, 0.008
 _SAMPLING = 15.0
 _LITTLE_LEARNT, _BELOW = 60.0, 0.3
 
@@ -53,6 +71,12 @@ def plan_score(n_records: int, parts: int, *, mu: float, neighbouring: Neighbour
     )
 
 
+def score_widths(left: float, event: GaussianRelease) -> Array:
+    """Return where squares of residuals, with about the share `left` of the variance, and of targets are clipped."""
+    wide = min(_BEARABLE / event.noise_std, _MOST_WIDTH)
+    return np.maximum(_LEAST_WIDTH * np.array([left, 1.0]), wide)
+
+
 def release_score(
     rows: Rows, gains: Gains, widths: Array, n_records: int, event: GaussianRelease, *, noise: NoiseSource
 ) -> ReleasedScore:
@@ -73,15 +97,29 @@ def release_score(
     return ReleasedScore(released * widths, event.noise_std * widths)
 
 
-def expected_r_squared(score: ReleasedScore, n_records: int, records: float) -> Prediction:
+def expected_r_squared(score: ReleasedScore, n_records: int, records: float, freedoms: float) -> Prediction:
     """R² on fresh rows, from the mean squares of residuals and of the target (about its released mean).
 
-    `records` is N = nμ/κ of the whole fit.
+    `records` is N = nμ/κ of the whole fit. With `freedoms` f, the trace of what maps targets to fitted values, the
+    error on fresh rows is larger than that on the training rows by 2f/n of the variance that is left (Mallows).
     """
     square = max(float(score.means[1]), float(score.deviations[1]), 1e-12)
-    left = float(score.means[0]) / square
+    left = float(score.means[0]) / square * (1 + 2 * freedoms / n_records)
     noise = math.hypot(score.deviations[0], left * score.deviations[1]) / square
     return _expected("r_squared", 1 - left, noise, n_records, records, low=-0.5, mean=0.0)
+
+
+def kept_by_score(expected: float, signal: float, records: float) -> float:
+    """How much of a fit is kept: all of it with many records; with few, as much as its own paid score speaks for.
+
+    Scores of variance q that take R² off the error are best when multiplied by ½(1 + R²/q): 1 where R² = q.
+
+    >>> [round(kept_by_score(0.02, 0.5, records), 2) for records in (10, 20, 50, 1000)]
+    [0.0, 0.26, 0.66, 1.0]
+    """
+    # With N = `NOTHING` the score is all noise, too: a fit is the mean.
+    some, many = between(records, NOTHING, EVERYTHING), between(records, _SCARCE, _MANY)
+    return some * (many + (1 - many) * min(max((1 + expected / max(signal, 0.02)) / 2, 0.0), 1.0))
 
 
 def shrunk_r_squared(expected: Prediction, share: float, signal: float) -> Prediction:

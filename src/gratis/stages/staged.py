@@ -27,6 +27,7 @@ from gratis.records.checks import check_count, check_positive
 from gratis.records.errors import GratisError
 from gratis.records.events import Composition, Event, FullBatchDescent, GaussianRelease
 from gratis.records.neighbouring import Neighbouring
+from gratis.records.predictions import Prediction
 from gratis.stages.descent_noise import averaged_noise, noise_covariance
 from gratis.stages.evidence import (
     EVERYTHING,
@@ -36,6 +37,15 @@ from gratis.stages.evidence import (
     level_event,
     level_shrinkage,
     release_level,
+)
+from gratis.stages.fit_score import (
+    SCORE_SHARE,
+    expected_r_squared,
+    kept_by_score,
+    plan_score,
+    release_score,
+    score_widths,
+    shrunk_r_squared,
 )
 from gratis.stages.full_batch import GeneralisedLinearModel, descend, descent_event
 from gratis.stages.released_linear import ReleasedLinear
@@ -67,12 +77,14 @@ _RICH_FROM, _RICH = 60.0, 300.0
 
 
 # Fits of fewer than 50 records, in units of the noise, are doubted in full and of more than 150 not at all: the energy
-# of a fit under noisy second moments is too low an estimate to shrink what is known to be well determined.
-_DOUBTED, _TRUSTED = 50.0, 150.0
+# of a fit under noisy second moments is too low an estimate to shrink what is known to be well determined. That is for
+# ten columns; more have as much more energy of noise as their root (validation parts of fri_c4_100 and pmlb_4544).
+_DOUBTED, _TRUSTED, _FEW_COLUMNS = 50.0, 150.0, 10.0
 # Below `EVERYTHING` a part α of a fit is kept: 2α − α² of what there is to gain, and α² of its noise. Plain descent
 # knows no energy by which to doubt a fit, so there all of it is kept from four times as many on (validation parts of
 # fri_c4_100 and pmlb_4544).
 _PLAIN = 4.0
+_LEAST_LEFT = 0.3  # share of the variance that a score reckons with at least: signals may be noise
 
 
 def _shares(records: float, columns: int, *, regression: bool, without: set[str]) -> dict[str, float]:
@@ -114,7 +126,7 @@ class StagedPlan:
     """All releases of a staged fit, from public facts alone; `event` can be reserved before the data is opened.
 
     `features`, `target` and `level` are None when that standardisation is public or not wanted; `second_moments` is
-    None for plain descent, in the columns themselves.
+    None for plain descent, in the columns themselves; `score` where the fit does not pay for one.
     """
 
     n_records: int
@@ -128,6 +140,8 @@ class StagedPlan:
     descent: FullBatchDescent
     descent_mu: float
     level: GaussianRelease | None = None
+    score: GaussianRelease | None = None
+    records: float = 0.0  # N = nμ/κ of the whole fit, for its score
     doubt: float = 0.0
     kept: float = 1.0
 
@@ -152,7 +166,7 @@ class StagedPlan:
         if self.second_moments is not None:
             events.append(self.second_moments)
         events.append(self.descent)
-        return Composition((*events, self.level) if self.level is not None else tuple(events))
+        return Composition((*events, *(last for last in (self.level, self.score) if last is not None)))
 
 
 def second_moments_pay(n_records: int, n_columns: int, *, mu: float, neighbouring: Neighbouring) -> bool:
@@ -192,11 +206,12 @@ def plan_stages(
     standardise: bool = True,
     precondition: bool | None = None,
     steps: int = 64,
+    score: bool = False,
 ) -> StagedPlan:
     """Split `mu` over the stages (squares add up) and fix every release.
 
     Shares of a stage that is left out go to the others in proportion. Second moments are left out where they do not
-    pay, unless `precondition` says otherwise.
+    pay, unless `precondition` says otherwise. With `score` a regression ends with a score of itself.
 
     >>> plan = plan_stages(1000, 5, mu=0.3, neighbouring=Neighbouring.ZERO_OUT)
     >>> [leaf.label.split(":")[0] for leaf in plan.event.leaves()][::4]
@@ -211,6 +226,8 @@ def plan_stages(
         without.add("second moments")
     records = n * mu / neighbouring.sensitivity_factor
     shares = _shares(records, columns, regression=regression, without=without)
+    if score:
+        shares = {name: (1 - SCORE_SHARE) * share for name, share in shares.items()} | {"score": SCORE_SHARE}
     # One part in 10¹² less, so that rounding cannot push the sum of squares above μ².
     mus = {name: mu * math.sqrt(share) * (1 - 1e-12) for name, share in shares.items()}
     features = target = level = None
@@ -236,7 +253,9 @@ def plan_stages(
         descent=descent_event(n, width, outputs, steps, mu=descent_mu, neighbouring=neighbouring),
         descent_mu=descent_mu,
         level=level,
-        doubt=1 - between(records, _DOUBTED, _TRUSTED),
+        score=plan_score(n, 2, mu=mus["score"], neighbouring=neighbouring) if score else None,
+        records=records,
+        doubt=1 - between(records / math.sqrt(max(columns / _FEW_COLUMNS, 1.0)), _DOUBTED, _TRUSTED),
         kept=between(records, NOTHING, EVERYTHING * (1 if precondition else _PLAIN)),
     )
 
@@ -248,6 +267,7 @@ class StagedFit(ReleasedLinear):
     spectrum: NDArray[np.float64]
     settings: DescentSettings
     noise_covariance: NDArray[np.float64] | None = None  # on standardised columns and the one
+    expected: Prediction | None = None  # R² on fresh rows, by the score that the fit paid for
 
 
 def fit_stages(
@@ -309,6 +329,13 @@ def fit_stages(
         residuals = basis.rows.mapped(lambda Z, t: (t - (Z @ ends)[:, 0],))
         parameters[-1] += release_level(residuals, plan.level, centre_error=error, noise=noise)
         level_kept, level_noise = level_shrinkage(plan.level, centre_error=error)
+    expected = None
+    if plan.score is not None:
+        # Of the flow that the descent follows: the mean of its last half is about where it is after three quarters.
+        travel = 0.75 * settings.learning_rate * plan.steps
+        freedoms = float(-np.expm1(-travel * moved.spectrum).sum())
+        expected, share = _scored(basis, parameters, plan, plan.score, freedoms, noise=noise)
+        parameters[:-1] *= share
     variances = averaged_noise(
         moved.spectrum, learning_rate=settings.learning_rate, steps=plan.steps,
         noise_std=clip_norm * plan.descent.noise_stds.values[0],
@@ -324,7 +351,35 @@ def fit_stages(
         noise_covariance=noise_covariance(moved, variances, kept=kept, level_kept=level_kept, level_noise=level_noise)
         if model.outputs == 1
         else None,
+        expected=expected,
     )
+
+
+def _scored(
+    basis: ReleasedBasis,
+    parameters: NDArray[np.float64],
+    plan: StagedPlan,
+    event: GaussianRelease,
+    freedoms: float,
+    *,
+    noise: NoiseSource,
+) -> tuple[Prediction, float]:
+    """Release the score of a regression on its rows: the R² to expect, and how much of the slopes it speaks for."""
+    moved, ends = basis.moved, basis.moved.coordinates(parameters)
+    reach = float(basis.target.window[0] / basis.target.scale[0])
+    slopes = parameters.copy()
+    slopes[-1] = 0.0
+    signal = float(moved.spectrum @ np.square(moved.coordinates(slopes)[:, 0]))
+
+    def squares(Z: NDArray[np.float64], t: NDArray[np.float64]) -> NDArray[np.float64]:
+        found = np.clip((Z @ ends)[:, 0], -reach, reach)
+        return np.square(np.column_stack([t - found, t]))
+
+    left = min(max(1 - signal, _LEAST_LEFT), 1.0)
+    found = release_score(basis.rows, squares, score_widths(left, event), plan.n_records, event, noise=noise)
+    expected = expected_r_squared(found, plan.n_records, plan.records, freedoms)
+    share = kept_by_score(expected.value, signal, plan.records)
+    return shrunk_r_squared(expected, share, signal), share
 
 
 @dataclass(frozen=True, slots=True)
