@@ -307,12 +307,10 @@ def _audit(
 def draw_roc(audit: Audit, path: Path) -> None:
     """Draw the attack's ROC and the curve that no attack may cross."""
     import numpy as np
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from scipy.special import ndtr, ndtri
 
     figure = Figure(figsize=(4.5, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots()
     rates = np.linspace(0, 1, 500)[1:-1]
     axes.plot(*audit.roc(), label="attack")
