@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from gratis.planning.twins.assumed import predict_full_batch
+from gratis.planning.full_batch import predict_full_batch
 from gratis.planning.twins.problems import Member, draw_coefficients, draw_label_noise, draw_rows, thinned
 from gratis.planning.twins.twin import TwinSize, plain_settings, twin_settings
 from gratis.records.errors import GratisError
