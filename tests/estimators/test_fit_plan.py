@@ -22,6 +22,7 @@ from gratis import (
     save_model,
 )
 from gratis.cli.program import run
+from gratis.records.certificates import Certificate
 from gratis.records.errors import GratisError
 
 BUDGET = Budget(epsilon=2.0, delta=1e-3)
@@ -58,13 +59,55 @@ def test_what_is_planned_is_certified(model: str, classes: int | None, choices: 
     assert fitted.certificate_.guarantee["epsilon"] <= 2.0
 
 
-def test_a_plan_of_another_process_is_the_same(tmp_path: Path) -> None:
-    sizes = ["--n", "60", "--d", "3", "--epsilon", "2", "--delta", "1e-3", "--output", str(tmp_path / "plan.json")]
-    code = f"from gratis.cli.program import run; raise SystemExit(run({['plan', 'linear', *sizes]!r}))"
+COMMANDS = {
+    "linear": (None, ["linear"]),
+    "one pass": (None, ["linear", "--algorithm", "one-pass"]),
+    "intervals": (None, ["linear", "--inference"]),
+    "additive": (None, ["additive"]),
+    "features": (None, ["random-features", "--n-features", "100"]),
+    "logistic": (2, ["logistic", "--classes", "2"]),
+    "logistic one pass": (2, ["logistic", "--classes", "2", "--algorithm", "one-pass"]),
+    "logistic intervals": (2, ["logistic", "--classes", "2", "--inference"]),
+    "additive classes": (2, ["additive", "--classes", "2"]),
+    "features of classes": (2, ["random-features", "--classes", "2", "--n-features", "100"]),
+    "network": (2, ["mlp", "--classes", "2", "--steps", "3"]),
+}
+
+
+@pytest.fixture(scope="module")
+def plans_of_another_process(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("plans")
+    sizes = ["--n", "60", "--d", "3", "--epsilon", "2", "--delta", "1e-3"]
+    calls = [
+        ["plan", *words, *sizes, "--output", str(folder / f"{name}.json")] for name, (_, words) in COMMANDS.items()
+    ]
+    code = f"from gratis.cli.program import run; raise SystemExit(max(run(call) for call in {calls!r}))"
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
-    read = read_plan(tmp_path / "plan.json")
-    assert read == plan("linear", rows=60, columns=3, budget=BUDGET, preprocessing="private")
-    assert read.run(X, TARGETS[None]).certificate_.event == read.event
+    return folder
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_a_plan_of_another_process_is_what_runs(name: str, plans_of_another_process: Path, tmp_path: Path) -> None:
+    classes, words = COMMANDS[name]
+    read = read_plan(plans_of_another_process / f"{name}.json")
+    if words == ["linear"]:
+        assert read == plan("linear", rows=60, columns=3, budget=BUDGET, preprocessing="private")
+    fitted = read.run(X, TARGETS[classes], **({} if classes is None else {"classes": [0, 1]}))
+    assert fitted.certificate_.event == read.event
+    table, output = tmp_path / "t.csv", tmp_path / "out"
+    columns = np.column_stack([X, TARGETS[classes]])
+    np.savetxt(
+        table,
+        columns,
+        delimiter=",",
+        header="a,b,c,y",
+        comments="",
+        fmt=["%.9g"] * 3 + ["%.9g" if classes is None else "%d"],
+    )
+    task = ["--task", "regression"] if classes is None else ["--task", "classification", "--classes", "0,1"]
+    given = ["--plan", str(plans_of_another_process / f"{name}.json"), "--output", str(output)]
+    assert run(["fit", str(table), "--target", "y", *task, *given, "--no-audit", "--no-report"]) == 0
+    assert Certificate.read(output / "certificate.json").event == read.event
 
 
 def test_another_plan_is_refused_before_anything_is_spent(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from gratis.cli import attack
 from gratis.cli.output import JSON_OPTION, emit, showing
+from gratis.records.errors import GratisError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from gratis.audits.distinguishing import Audit
     from gratis.audits.estimators import EstimatorAudit
+    from gratis.audits.replay import ReplayAudit
     from gratis.audits.runs import Trainer
     from gratis.audits.worst_case import Neighbours
     from gratis.records.events import Event
@@ -190,7 +192,6 @@ def model(
 ) -> None:
     """Audit what made a model file: verify its certificate, then train the same way on neighbours, many times."""
     from gratis.audits.estimators import ESTIMATORS, certified_records, model_audit
-    from gratis.records.errors import GratisError
 
     if not file.is_file():
         raise GratisError(f"{str(file)!r} is no model file, and no estimator: {', '.join(ESTIMATORS)}")
@@ -238,8 +239,6 @@ def replay(
     is published must be the same.
     """
     from gratis.audits.estimators import ESTIMATORS, audit, make_estimator, verified_model
-    from gratis.cli.replay import emit_replay
-    from gratis.records.errors import GratisError
     from gratis.rows.cluster_client import connected
 
     threads = connected("threads:2" if cluster else None)
@@ -254,7 +253,7 @@ def replay(
             found = audit(
                 made, rows=n, columns=d, classes=classes, pairs=pairs, seed=seed, persons=persons, cluster=cluster
             )
-        emit_replay(target, found, as_json=as_json, alarm=ALARM)
+        _emit_replay(target, found, as_json=as_json)
         return
     if not Path(target).is_file():
         raise GratisError(f"{target!r} is no model file, and no estimator: {', '.join(ESTIMATORS)}")
@@ -265,7 +264,24 @@ def replay(
     with threads, showing("replaying hostile pairs", quiet=as_json):
         found = audit(model, rows=n, pairs=pairs, seed=seed, cluster=cluster)
     name = f"{Path(target).name} ({type(model).__name__}): certificate valid; the same options on synthetic rows"
-    emit_replay(name, found, as_json=as_json, alarm=ALARM)
+    _emit_replay(name, found, as_json=as_json)
+
+
+def _emit_replay(name: str, audit: ReplayAudit, *, as_json: bool) -> None:
+    """Print the outcome; exit with 3 if a pair showed more than is certified, or none could be replayed."""
+    if not audit.pairs:
+        raise GratisError(f"{name}: {audit.verdict}")
+    lines = [f"{name}: {audit.verdict}"]
+    lines += [
+        f"  {count} pairs: {what}, first in: {audit.examples[what]}"
+        for what, count in audit.differences.most_common(10)
+    ]
+    if audit.largest_ratio:
+        lines.append(f"largest ratio in: {audit.worst_pair}")
+    lines += [f"not seen: {words}" for words in audit.limits]
+    emit({"audit": name, "method": "replay", **audit.to_json()}, as_json=as_json, text="\n".join(lines))
+    if audit.alarm:
+        raise typer.Exit(ALARM)
 
 
 app.command("membership")(attack.membership)
@@ -307,12 +323,10 @@ def _audit(
 def draw_roc(audit: Audit, path: Path) -> None:
     """Draw the attack's ROC and the curve that no attack may cross."""
     import numpy as np
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from scipy.special import ndtr, ndtri
 
     figure = Figure(figsize=(4.5, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots()
     rates = np.linspace(0, 1, 500)[1:-1]
     axes.plot(*audit.roc(), label="attack")

@@ -6,7 +6,16 @@ from pathlib import Path
 
 import typer
 
-from gratis.cli.output import DECIMAL_OPTION, ENCODING_OPTION, JSON_OPTION, SEPARATOR_OPTION, emit, showing, table
+from gratis.cli.output import (
+    DECIMAL_OPTION,
+    ENCODING_OPTION,
+    JSON_OPTION,
+    SEPARATOR_OPTION,
+    emit,
+    numbers,
+    showing,
+    table,
+)
 from gratis.records.errors import GratisError
 
 __all__ = ["compare"]
@@ -36,11 +45,8 @@ def compare(
     from gratis.records.facts import Facts
     from gratis.records.neighbouring import Neighbouring
 
-    try:
-        wanted = [float(part) for part in epsilon.split(",")]
-    except ValueError:
-        raise GratisError(f"--epsilon must be numbers separated by commas, got {epsilon!r}") from None
-    budgets = [Budget(epsilon=e, delta=delta, neighbouring=Neighbouring.parse(neighbouring)) for e in wanted]
+    relation = Neighbouring.parse(neighbouring)
+    budgets = [Budget(epsilon=e, delta=delta, neighbouring=relation) for e in numbers("--epsilon", epsilon)]
     if file is not None:
         if target is None:
             raise GratisError("with a file, name its --target column")
@@ -60,7 +66,7 @@ def compare(
             chosen = choose_model(facts, budget).model
             for name in MODELS[facts.task]:
                 cost = plan(name, rows=n, columns=d, classes=classes, budget=budget).cost if name != "mlp" else None
-                found = dict(zip(("value", "low", "high", "unit"), cost, strict=True)) if cost else None
+                found = cost._asdict() if cost else None
                 data.append({"epsilon": budget.epsilon, "model": name, "chosen": name == chosen, "cost": found})
                 shown = (
                     [f"{cost[0]:.3g}", f"{cost[1]:.3g} to {cost[2]:.3g}", cost[3]]

@@ -221,7 +221,7 @@ def _plan(job: TableJob, *, cluster: bool) -> dict[str, Any]:
         "columns": len(job.schema.names),
         "readings": [reading.to_json() for reading in job.readings],
         "streamed": job.streamed,
-        "cost_of_privacy": None if cost is None else dict(zip(("value", "low", "high", "unit"), cost, strict=True)),
+        "cost_of_privacy": None if cost is None else cost._asdict(),
         "words": job.words(cluster=cluster),
     }
 
@@ -257,7 +257,7 @@ def _curve(job: TableJob) -> list[dict[str, Any]]:
         asked = replace(job.budget, epsilon=epsilon)
         found = plan(job.model, **asdict(job.plan.facts), budget=asked, **job.options).cost
         if found is not None:
-            points.append({"epsilon": epsilon, "value": found[0], "low": found[1], "high": found[2], "unit": found[3]})
+            points.append({"epsilon": epsilon, **found._asdict()})
     return points
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from gratis.cli.output import JSON_OPTION, emit, refuse_overwriting, showing, table
+from gratis.cli.output import JSON_OPTION, emit, numbers, refuse_overwriting, showing, table
 from gratis.cli.reconstruct import reconstruct
 from gratis.records.errors import GratisError
 
@@ -41,7 +41,7 @@ def interpolate(
 
     n, d = check_count("n", n, minimum=2), check_count("d", d)
     rng = np.random.default_rng(check_count("seed", seed, minimum=0))
-    wanted = _numbers("ratios", ratios)
+    wanted = numbers("ratios", ratios)
     with showing("kernels of networks", quiet=as_json):
         rows = eigenvalues_by_width(n, d, check_count("depth", depth, minimum=2), wanted, 3, activation, rng)
         descent = linear_regime(min(n, 50), d, 2000, 200, activation, rng)
@@ -85,8 +85,8 @@ def robustness(
         rows = sensitivity_rows(
             "sphere",
             sphere_problem(n, d, 100, rng),
-            features=[check_count("features", value) for value in _numbers("features", features)],
-            neurons=[check_count("neurons", value) for value in _numbers("neurons", neurons)],
+            features=[check_count("features", value) for value in numbers("features", features)],
+            neurons=[check_count("neurons", value) for value in numbers("neurons", neurons)],
             rng=rng,
         )
     words = (
@@ -199,10 +199,3 @@ def _refuse_unwritable(output: Path) -> None:
         failed = True
     if failed:
         raise GratisError(f"{str(output)!r} cannot be written: choose another --output; nothing was trained")
-
-
-def _numbers(name: str, text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise GratisError(f"{name} must be numbers separated by commas, got {text!r}") from None

@@ -26,6 +26,7 @@ __all__ = [
     "echo",
     "emit",
     "messages",
+    "numbers",
     "refuse_overwriting",
     "showing",
     "table",
@@ -76,6 +77,14 @@ def showing(what: str, *, quiet: bool = False) -> Iterator[None]:
         return
     with ProgressLine(what) as line, following(line):
         yield
+
+
+def numbers(name: str, text: str) -> list[float]:
+    """Read numbers separated by commas."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise GratisError(f"{name} must be numbers separated by commas, got {text!r}") from None
 
 
 def refuse_overwriting(output: Path | None, *inputs: Path) -> None:

@@ -293,10 +293,8 @@ def _moments(file: Path | None, power: float | None, d: int | None) -> NDArray[n
 
 
 def _draw(found: object, path: Path) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 3.5), layout="constrained")
-    FigureCanvasAgg(figure)
     found.draw(figure)  # type: ignore[attr-defined]
     figure.savefig(path, dpi=120)

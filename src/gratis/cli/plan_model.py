@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gratis.cli.output import JSON_OPTION, emit, showing, table
+from gratis.cli.output import JSON_OPTION, emit, numbers, showing, table
 from gratis.records.errors import GratisError
 
 if TYPE_CHECKING:
@@ -155,10 +155,5 @@ def _shown(value: object) -> str:
 def _rates(text: str | None) -> float | tuple[float, ...] | None:
     if text is None:
         return None
-    try:
-        rates = tuple(float(part) for part in text.split(","))
-    except ValueError:
-        rates = ()
-    if not rates:
-        raise GratisError("--learning-rate must be a number, or several separated by commas")
-    return rates[0] if len(rates) == 1 else rates
+    rates = numbers("--learning-rate", text)
+    return rates[0] if len(rates) == 1 else tuple(rates)

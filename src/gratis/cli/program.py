@@ -20,27 +20,13 @@ from gratis.records.errors import GratisError
 
 __all__ = ["app", "run"]
 
-app = typer.Typer(
-    name="gratis",
-    help="Know what privacy will cost before the data is touched, pay the least, prove what was paid.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-app.add_typer(account.app, name="account")
-app.add_typer(plan.app, name="plan")
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(certificate.app, name="certificate")
-app.add_typer(audit.app, name="audit")
-app.add_typer(lab.app, name="lab")
-app.add_typer(papers.app, name="papers")
-app.command()(quickstart.quickstart)
-for command in (fit, predict, report, compare, schema, spectrum, studio):
-    app.command()(command)
+_GROUPS = {
+    "account": account.app, "plan": plan.app, "ledger": ledger.app, "certificate": certificate.app, "audit": audit.app,
+    "lab": lab.app, "papers": papers.app,
+}  # fmt: skip
+_COMMANDS = (quickstart.quickstart, fit, predict, report, compare, schema, spectrum, studio)
 
 
-@app.callback(invoke_without_command=True)
 def _root(
     version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
 ) -> None:
@@ -51,11 +37,36 @@ def _root(
         raise typer.Exit(0)
 
 
+def _program(only: str | None = None) -> typer.Typer:
+    """The tree of commands, or one branch of it: to read the options of all takes longer than many a command."""
+    made = typer.Typer(
+        name="gratis",
+        help="Know what privacy will cost before the data is touched, pay the least, prove what was paid.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    made.callback(invoke_without_command=True)(_root)
+    for name, group in _GROUPS.items():
+        if only in (None, name):
+            made.add_typer(group, name=name)
+    for command in _COMMANDS:
+        if only in (None, command.__name__):
+            made.command()(command)
+    return made
+
+
+app = _program()
+
+
 def run(arguments: list[str]) -> int:
     """Run the program on arguments; return its exit code."""
     try:
         with interruptible():
-            code = app(args=arguments, prog_name="gratis", standalone_mode=False)
+            known = {*_GROUPS, *(command.__name__ for command in _COMMANDS)}
+            chosen = _program(arguments[0]) if arguments and arguments[0] in known else app
+            code = chosen(args=arguments, prog_name="gratis", standalone_mode=False)
             sys.stdout.flush()
     except GratisError as error:
         code = _fail(str(error))

@@ -244,13 +244,11 @@ def _budget_words(spent: dict[str, float]) -> str:
 def _draw(found: Any, shape: tuple[int, ...], path: Path, truth: Array | None = None) -> None:
     """Draw reconstructions, below their originals if those are known; a pair shares the grey scale of its first."""
     import numpy as np
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     pairs = [(points,) for points in found] if truth is None else list(zip(truth, found, strict=True))
     height = len(pairs[0])
     figure = Figure(figsize=(1.0 * len(pairs), 1.1 * height), layout="constrained")
-    FigureCanvasAgg(figure)
     panels = figure.subplots(height, len(pairs), squeeze=False)
     for pair, column in zip(pairs, panels.T, strict=True):
         low, high = pair[0].min(), pair[0].max()

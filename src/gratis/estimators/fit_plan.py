@@ -18,7 +18,7 @@ from gratis.records.events import Event
 from gratis.records.facts import Facts
 from gratis.records.neighbouring import Neighbouring
 from gratis.records.notebook import card
-from gratis.records.plans import Plan, cost_words
+from gratis.records.plans import Cost, Plan, cost_words
 from gratis.records.record import JsonObject, Record
 from gratis.records.settings import Descent, Settings
 from gratis.records.strict_json import read_json
@@ -52,17 +52,17 @@ class FitPlan(Plan):
         return self.estimator(**more).fit(X, y, plan=self)
 
     @property
-    def cost(self) -> tuple[float, float, float, str] | None:
-        """What privacy is predicted to cost against the same model without it: value, low, high, unit."""
+    def cost(self) -> Cost | None:
+        """What privacy is predicted to cost against the same model without it; None where that is not predicted."""
         found, details = self.prediction, self.prediction.details
         if found.quantity == "excess_risk" and self.facts.classes is None:
-            return 2 * found.value, 2 * found.low, 2 * found.high, "R²"
+            return Cost(2 * found.value, 2 * found.low, 2 * found.high, "R²")
         if found.quantity == "excess_risk":
-            return found.value, found.low, found.high, "nats of log loss"
+            return Cost(found.value, found.low, found.high, "nats of log loss")
         if "predicted_nonprivate_loss" in details:
             best = min(details["predicted_nonprivate_loss"], details["predicted_nonprivate_stopped_loss"])
             value, low, high = (max(0.0, loss - best) for loss in (found.value, found.low, found.high))
-            return value, low, high, "R²"
+            return Cost(value, low, high, "R²")
         return None
 
     def words(self) -> list[str]:
@@ -138,16 +138,16 @@ def plan(
 
 def rough_cost(
     model: str, *, rows: int, columns: int, epsilon: float, delta: float, neighbouring: str = "replace-one"
-) -> tuple[float, float, float, str] | None:
+) -> Cost | None:
     """What privacy costs a regression, in closed form, where the plan takes simulations; None where it takes none.
 
-    For a picture while the plan is made: value, low, high, unit, as `FitPlan.cost`.
+    For a picture while the plan is made.
     """
     made = model_parameters(model, "regression", epsilon=epsilon, delta=delta, neighbouring=neighbouring)
     recipe = made._recipe(Facts(rows=rows, columns=columns))
     with threadpool_limits(1):
         found = recipe.rough_cost() if hasattr(recipe, "rough_cost") else None
-    return None if found is None else (*found, "R²")
+    return None if found is None else Cost(found[0], found[1], found[2], "R²")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,15 +60,13 @@ class OnePassCandidate:
         return float(self.risks.mean())
 
 
-def one_pass_candidates(
-    facts: LinearFacts, *, mu: float | None = None, families: tuple[str, ...] = ONE_PASS_FAMILIES
-) -> list[OnePassCandidate]:
+def one_pass_candidates(facts: LinearFacts, *, families: tuple[str, ...] = ONE_PASS_FAMILIES) -> list[OnePassCandidate]:
     """The schedule of least worst regret in every family.
 
     With one member this is the family's optimum. With several, the candidates of a family are the members' own
     optima; the free families then continue from the best of them by descent on the worst regret.
     """
-    problems = facts.problems(mu=mu)
+    problems = facts.problems()
     alphas = [float(name.removeprefix("poly:")) for name in families if name.startswith("poly:")]
     widest = max((Family.parse(name).kind for name in families), key=list(FamilyKind).index)
     optima: list[dict[str, OptimisedSchedule]] = []

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +23,10 @@ from gratis.planning.class_flow import (
     flow_steps,
     largest_factor,
 )
-from gratis.planning.twins.twin import TwinChoice, plain_settings
-from gratis.recipes.recipe import Array, Reading
+from gratis.recipes.recipe import Array
+from gratis.recipes.staged_linear import StagedRecipe, plain_twin
 from gratis.records.budget import Budget
-from gratis.records.errors import GratisError
 from gratis.records.events import Composition, FullBatchDescent, GaussianRelease
-from gratis.records.facts import Facts
-from gratis.records.neighbouring import Neighbouring
 from gratis.records.plans import Plan
 from gratis.records.predictions import Prediction
 from gratis.records.settings import Descent, StagedSettings
@@ -41,7 +38,6 @@ from gratis.stages.released_linear import ReleasedLinear
 from gratis.stages.staged import (
     ReleasedBasis,
     StagedPlan,
-    check_memory,
     plan_stages,
     release_basis,
     second_moments_pay,
@@ -52,7 +48,6 @@ __all__ = ["ClassRelease", "StagedLogistic"]
 # Of μ²: class counts, calibration; the rest is that of the stages. Plain descent has no basis to calibrate in.
 _COUNTS, _CALIBRATION = 0.02, 0.05
 _PLAIN_STEPS = 64
-_TWIN_SEED = 20261115  # public: the twin's synthetic data is the same for everybody
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,28 +70,8 @@ class _Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class StagedLogistic:
-    """The recipe for given facts: every release is fixed, clip norm and flow time follow from what was released.
-
-    `descent` may fix T, and clip norm with learning rate in the coordinates of the released second moments.
-    """
-
-    facts: Facts
-    budget: Budget
-    reading: Reading
-    descent: Descent = field(default_factory=Descent)
-    chosen_from_releases: bool = True
-    needs_arrays: bool = False
-
-    def __post_init__(self) -> None:
-        self.descent.refuse("a staged linear model", "average", "noise", "engine")
-        given = self.descent.clip_norm is not None, self.descent.learning_rate is not None
-        if given[0] != given[1] or isinstance(self.descent.learning_rate, tuple):
-            raise GratisError("give clip_norm and one learning_rate together, or leave both to the plan")
-
-    def check_memory(self) -> None:
-        """Refuse rows in memory that would not leave room for the fit; a stream takes constant memory."""
-        check_memory(self.stages)
+class StagedLogistic(StagedRecipe):
+    """The recipe for given facts: every release is fixed, clip norm and flow time follow from what was released."""
 
     @property
     def _classes(self) -> int:
@@ -197,7 +172,7 @@ class StagedLogistic:
         if descent.clip_norm is not None:
             return _Flow(descent.clip_norm, float(descent.learning_rate) * steps, math.inf)  # type: ignore[arg-type]
         if stages.second_moments is None:
-            twin = _plain_twin(
+            twin = plain_twin(
                 stages.n_columns + 1, stages.n_records, steps, stages.neighbouring, self._classes, stages.descent_mu
             )
             return _Flow(twin.clip_norm(dimension), twin.learning_rate * steps, math.inf)
@@ -239,17 +214,6 @@ def _descend(
     return np.asarray(found - found.mean(axis=1, keepdims=True))
 
 
-@lru_cache(maxsize=128)
-def _plain_twin(
-    width: int, n_records: int, steps: int, neighbouring: Neighbouring, n_classes: int, mu: float
-) -> TwinChoice:
-    """The twins of assumed spectra, for one that is never released."""
-    return plain_settings(
-        width, n_records, mu=mu, neighbouring=neighbouring, steps=steps,
-        rng=np.random.default_rng(_TWIN_SEED), n_classes=n_classes,
-    )  # fmt: skip
-
-
 def _forecast(spectrum: NDArray[np.float64], prior: NDArray[np.float64], stages: StagedPlan, source: str) -> Prediction:
     return class_forecast(
         spectrum, prior, stages.n_records, mu=stages.descent_mu, neighbouring=stages.neighbouring, source=source
@@ -274,7 +238,7 @@ def _plan(stages: StagedPlan, event: Composition, budget: Budget, n_classes: int
         schedule, chosen = "plain", "chosen by twins of assumed spectra"
         stage = "second moments of so many columns would tell less than they cost; the others share the budget"
         basis = "the columns themselves"
-        twin = _plain_twin(width, stages.n_records, stages.steps, stages.neighbouring, n_classes, stages.descent_mu)
+        twin = plain_twin(width, stages.n_records, stages.steps, stages.neighbouring, stages.descent_mu, n_classes)
         prediction = class_prediction(
             twin.risks, twin.null_risks, "twins of assumed spectra (before the data is touched)"
         )

@@ -25,7 +25,16 @@ from gratis.records.settings import Descent, StagedSettings
 from gratis.stages.released_linear import ReleasedLinear
 from gratis.stages.staged import DescentSettings, StagedFit, StagedPlan, check_memory, fit_stages, plan_stages
 
-__all__ = ["LinearRelease", "StagedLinear", "flat_twin", "in_original_units", "predict_staged", "twin_prediction"]
+__all__ = [
+    "LinearRelease",
+    "StagedLinear",
+    "StagedRecipe",
+    "flat_twin",
+    "in_original_units",
+    "plain_twin",
+    "predict_staged",
+    "twin_prediction",
+]
 
 _STEPS = 64  # more follow the same path more finely, at the same noise
 _TWIN_SEED = 20261115  # public: the twin's synthetic data is the same for everybody
@@ -53,8 +62,8 @@ class _Fixed:
 
 
 @dataclass(frozen=True, slots=True)
-class StagedLinear:
-    """The recipe for given facts: every release is fixed, clip norm and rate are chosen from the released spectrum.
+class StagedRecipe:
+    """What linear and logistic models in stages share.
 
     `descent` may fix T, and clip norm with learning rate in the coordinates of the released second moments.
     """
@@ -75,6 +84,16 @@ class StagedLinear:
     def check_memory(self) -> None:
         """Refuse rows in memory that would not leave room for the fit; a stream takes constant memory."""
         check_memory(self.stages)
+
+    @property
+    def stages(self) -> StagedPlan:
+        """Every release, from public facts."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class StagedLinear(StagedRecipe):
+    """The recipe for given facts: every release is fixed, clip norm and rate are chosen from the released spectrum."""
 
     @property
     def stages(self) -> StagedPlan:
@@ -125,7 +144,7 @@ def _twin(spectrum: NDArray[np.float64], stages: StagedPlan) -> TwinChoice:
 
 def _assumed_twin(stages: StagedPlan) -> TwinChoice:
     """What can be said before the data is touched."""
-    twin = flat_twin if stages.second_moments is not None else _plain_twin
+    twin = flat_twin if stages.second_moments is not None else plain_twin
     width = stages.n_columns + 1
     return twin(width, stages.n_records, stages.steps, stages.neighbouring, stages.descent_mu)
 
@@ -140,11 +159,13 @@ def flat_twin(width: int, n_records: int, steps: int, neighbouring: Neighbouring
 
 
 @lru_cache(maxsize=128)
-def _plain_twin(width: int, n_records: int, steps: int, neighbouring: Neighbouring, mu: float) -> TwinChoice:
+def plain_twin(
+    width: int, n_records: int, steps: int, neighbouring: Neighbouring, mu: float, n_classes: int | None = None
+) -> TwinChoice:
     """The twins of assumed spectra, for one that is never released."""
     return plain_settings(
         width, n_records, mu=mu, neighbouring=neighbouring, steps=steps,
-        rng=np.random.default_rng(_TWIN_SEED),
+        rng=np.random.default_rng(_TWIN_SEED), n_classes=n_classes,
     )  # fmt: skip
 
 

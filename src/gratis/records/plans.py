@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gratis.records.budget import Budget
 from gratis.records.events import Event
@@ -11,7 +12,7 @@ from gratis.records.predictions import Prediction
 from gratis.records.record import JsonObject, Record
 from gratis.records.settings import Settings
 
-__all__ = ["Plan", "cost_words"]
+__all__ = ["Cost", "Plan", "cost_words"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,15 @@ class Plan(Record):
     def explain(self) -> str:
         """Return the reasons in words."""
         return "\n".join(self.reasons)
+
+
+class Cost(NamedTuple):
+    """What privacy is predicted to cost against the same model without it."""
+
+    value: float
+    low: float
+    high: float
+    unit: str
 
 
 def cost_words(value: float, low: float, high: float, unit: str) -> str:

@@ -38,15 +38,12 @@ def _png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def tradeoff_figure(tradeoff: Sequence[tuple[float, float]], audited: Sequence[tuple[float, float]] = ()) -> bytes:
-    """Draw the ROC that no attacker can beat, as (false alarms, detections), and an attack's own if there is one."""
+def tradeoff_figure(tradeoff: Sequence[tuple[float, float]]) -> bytes:
+    """Draw the ROC that no attacker can beat, as (false alarms, detections)."""
     figure, axes = _axes("What an attacker can reach at most", "false alarms", "records recognised")
     bound = np.array(tradeoff)
     axes.fill_between(bound[:, 0], bound[:, 1], 1.0, color=_ACCENT, alpha=0.12, label="ruled out by the proof")
     axes.plot(bound[:, 0], bound[:, 1], color=_ACCENT, linewidth=2)
-    if audited:
-        points = np.array(audited)
-        axes.plot(points[:, 0], points[:, 1], color=_SECOND, linewidth=1.4, label="our own attack")
     axes.plot([0, 1], [0, 1], color=_GRID, linewidth=1, linestyle="--", label="guessing")
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)

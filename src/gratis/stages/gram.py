@@ -94,16 +94,14 @@ def accumulate_gram(features: FeatureMap, X: Array, X_test: Array | None = None,
     return Gram(train, cross, diagonal)
 
 
-def decompose(K: Array, *, relative_threshold: float | None = None) -> Spectrum:
-    """Return the eigendecomposition of K, leaving out eigenvalues below the threshold times the largest.
+def decompose(K: Array) -> Spectrum:
+    """Return the eigendecomposition of K, leaving out eigenvalues below 10·n·2⁻⁵² times the largest.
 
-    For simulation: a release keeps every direction (`stages.row_space`). The default threshold is 10·n·2⁻⁵².
+    For simulation: a release keeps every direction (`stages.row_space`).
 
     >>> decompose(np.diag([1.0, 0.0, 4.0])).values
     array([1., 4.])
     """
     values, vectors = eigh(K, driver="evd")
-    if relative_threshold is None:
-        relative_threshold = 10 * len(K) * float(np.finfo(np.float64).eps)
-    kept = values > max(relative_threshold * values[-1], 0.0)
+    kept = values > max(10 * len(K) * float(np.finfo(np.float64).eps) * values[-1], 0.0)
     return Spectrum(values[kept], vectors[:, kept])

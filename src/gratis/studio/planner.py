@@ -22,18 +22,15 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
         if request.get("rough"):
             sizes = {name: request[name] for name in ("rows", "columns", "epsilon", "delta", "neighbouring")}
-            return {"cost": _named(rough_cost(request["model"], **sizes)), "approximate": True}
+            rough = rough_cost(request["model"], **sizes)
+            return {"cost": rough and rough._asdict(), "approximate": True}
         made = plan(
             request["model"], rows=request["rows"], columns=request["columns"], classes=request["classes"],
             epsilon=request["epsilon"], delta=request["delta"], neighbouring=request["neighbouring"],
         )  # fmt: skip
     except GratisError as error:
         return {"error": " ".join(str(error).split())}
-    return {"cost": _named(made.cost), "words": made.words()}
-
-
-def _named(cost: tuple[float, float, float, str] | None) -> dict[str, Any] | None:
-    return None if cost is None else dict(zip(("value", "low", "high", "unit"), cost, strict=True))
+    return {"cost": made.cost and made.cost._asdict(), "words": made.words()}
 
 
 def main() -> None:

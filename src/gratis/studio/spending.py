@@ -136,7 +136,7 @@ class Spending:
         return {
             "ticket": ticket, "name": name, "words": job.words(), "model": job.model, "task": job.task,
             "rows": job.training.n_rows, "columns": len(job.schema.names), "classes": job.n_classes,
-            "cost": None if cost is None else dict(zip(("value", "low", "high", "unit"), cost, strict=True)),
+            "cost": None if cost is None else cost._asdict(),
             "epsilon": f"{budget.epsilon:g}", "delta": f"{budget.delta:g}", "mu": mu,
             "status": _status(status), "command": command,
             "fits": None if mu is None or status.remaining_mu is None else mu <= status.remaining_mu,

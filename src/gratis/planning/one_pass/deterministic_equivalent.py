@@ -125,37 +125,22 @@ def solve_once(
     capped = np.minimum(rates[:, 1::2], 2.0 / gammas[which][:, None])
     inner_clips = np.ascontiguousarray(clips[:, 1::2])
     risks = np.empty((len(which), edges.size))
-    _run_rows(np.diff(edges), capped, inner_clips, noise, which, gammas, labels, tables, lumps, risks)
-    return risks, risks[:, -1] + squares[:, -1] * scales
-
-
-def _run_rows(
-    lengths: Array,
-    rates: Array,
-    clips: Array,
-    noise: Array,
-    which: NDArray[np.int64],
-    gammas: Array,
-    labels: Array,
-    tables: Array,
-    lumps: bool,
-    risks: Array,
-) -> None:
-    """Call `run_steps`, on all cores where the batch is large: it releases the interpreter's lock."""
-    workers = min(os.cpu_count() or 1, rates.size * tables.shape[2] // _PARALLEL_FROM + 1)
+    lengths = np.diff(edges)
 
     def part(rows: slice) -> None:
-        run_steps(
-            lengths, rates[rows], clips[rows], noise[rows], which[rows], gammas, labels, tables, lumps, risks[rows]
-        )
+        own = (capped[rows], inner_clips[rows], noise[rows], which[rows])
+        run_steps(lengths, *own, gammas, labels, tables, lumps, risks[rows])
 
+    # On all cores where the batch is large: the kernel releases the interpreter's lock.
+    workers = min(os.cpu_count() or 1, capped.size * tables.shape[2] // _PARALLEL_FROM + 1)
     if workers == 1:
         part(slice(None))
-        return
-    # Many small parts, because rows of one region of a grid may be slower than others and cores busier.
-    bounds = np.linspace(0, len(which), 4 * workers + 1).astype(int)
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(part, (slice(low, high) for low, high in pairwise(bounds))))
+    else:
+        # Many small parts, because rows of one region of a grid may be slower than others and cores busier.
+        bounds = np.linspace(0, len(which), 4 * workers + 1).astype(int)
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(part, (slice(low, high) for low, high in pairwise(bounds))))
+    return risks, risks[:, -1] + squares[:, -1] * scales
 
 
 def extrapolated(coarse: Array, fine: Array, order: int) -> tuple[Array, Array]:

@@ -24,7 +24,6 @@ from gratis.records.checks import check_count, check_positive
 from gratis.records.neighbouring import Neighbouring
 
 __all__ = [
-    "CLASSIFICATION_MEMBERS",
     "REGRESSION_MEMBERS",
     "TwinChoice",
     "TwinSize",
@@ -42,8 +41,6 @@ REGRESSION_MEMBERS = (
     *(Member(r, 1 - r, a) for r in (0.3, 0.6, 0.9) for a in _ALIGNMENTS),
 )
 _NOTHING = Member(0.0, 1.0)  # how far noise alone would take the settings: a fit that went no further says nothing
-# For classes the signal variance is that of the scores: from barely separable to almost separable.
-CLASSIFICATION_MEMBERS = tuple(Member(s, 0.0, 0.5) for s in (1.0, 4.0, 16.0))
 _CLIPS = (0.15, 0.3, 0.6, 1.2, 2.4, 4.8)
 _TRAVELS = tuple(2.0**k for k in range(-2, 7))
 _ROWS_AT_LEAST, _MOST_DRAWS = 4000, 4
@@ -51,6 +48,7 @@ _ROWS_AT_LEAST, _MOST_DRAWS = 4000, 4
 # where the variance is. Travels in units of nμ/(κD), where the noise of a prediction is as large as the target.
 _DECAYS = (0.0, 1.0, 2.0)
 _PLAIN_MEMBERS = tuple(Member(r, 1 - r) for r in (0.1, 0.3, 0.6, 0.9))
+# For classes the signal variance is that of the scores: from barely separable to almost separable.
 _PLAIN_CLASS_MEMBERS = tuple(Member(s, 0.0) for s in (1.0, 4.0, 16.0))
 _PLAIN_CLIPS = (0.3, 0.6, 1.2)
 _PLAIN_TRAVELS = tuple(2.0**k for k in range(-5, 2))
@@ -182,16 +180,15 @@ def twin_settings(
     neighbouring: Neighbouring,
     steps: int,
     rng: np.random.Generator,
-    n_classes: int | None = None,
     members: Sequence[Member] | None = None,
     clips: Sequence[float] | None = None,
     travels: Sequence[float] | None = None,
 ) -> TwinChoice:
     """Choose clip and learning rate for preconditioned full-batch descent from a (released) spectrum.
 
-    All settings × members run at once on shared rows. For regression the choice minimises the mean risk of the members,
-    smoothed over neighbouring travels, and an allowance for what clips cut off (large clips are the safer error: they
-    bias less when targets are skewed); for classes the worst regret over members, with the largest clip of near-ties.
+    All settings × members run at once on shared rows. The choice minimises the mean risk of the members, smoothed over
+    neighbouring travels, and an allowance for what clips cut off (large clips are the safer error: they bias less when
+    targets are skewed).
 
     Parameters
     ----------
@@ -201,8 +198,6 @@ def twin_settings(
         Those of the descent to come.
     rng : numpy Generator
         Public randomness.
-    n_classes : int, optional
-        None for regression with targets of variance one, else the number of classes.
     members : sequence of Member, optional
         What is assumed about the unknown.
     clips, travels : sequences of float
@@ -214,24 +209,18 @@ def twin_settings(
     True
     """
     steps = check_count("steps", steps)
-    classes = n_classes is not None
-    members = tuple(members or (CLASSIFICATION_MEMBERS if classes else REGRESSION_MEMBERS))
-    # A class costs as much as a target, so classes get fewer rows; a twin without rows costs nothing for them.
-    size = TwinSize.of(np.asarray(spectrum, dtype=np.float64), n_records, mu=mu, rows=1000 if classes else n_records)
-    # A class costs as much as a target, so classes get a coarser grid, too.
-    clips = clips or (_CLIPS[::2] if classes else _CLIPS)
-    travels = travels or (_TRAVELS[1::2] if classes else _TRAVELS)
+    members = tuple(members or REGRESSION_MEMBERS)
+    size = TwinSize.of(np.asarray(spectrum, dtype=np.float64), n_records, mu=mu, rows=n_records)
+    clips, travels = clips or _CLIPS, travels or _TRAVELS
     grid = np.array([(c, t) for c in clips for t in travels])
     # One draw is a noisy judge where rows are few; several are cheap there.
-    draws = 1 if classes or size.needs_no_rows else int(np.clip(_ROWS_AT_LEAST // size.n_records, 1, _MOST_DRAWS))
+    draws = 1 if size.needs_no_rows else int(np.clip(_ROWS_AT_LEAST // size.n_records, 1, _MOST_DRAWS))
     # Alignments refer to eigenvalues before preconditioning: m = w/(w+λ) gives w + λ = λ/(1 − m), up to a factor.
     weights = 1 / np.maximum(1 - size.spectrum, 1e-6)
-    asked = members if classes else (*members, _NOTHING)
-    judged = [twin_risks(size, weights, neighbouring, steps, grid, asked, n_classes, rng) for _ in range(draws)]
+    asked = (*members, _NOTHING)
+    judged = [twin_risks(size, weights, neighbouring, steps, grid, asked, None, rng) for _ in range(draws)]
     risk, null, energy = (np.mean(parts, axis=0) for parts in zip(*judged, strict=True))
     count = len(members)
-    if classes:
-        return least_regret(risk, null, clips, travels, steps, members)
     chosen = least_risk(risk[:, :count], null[:count], clips, travels, steps, members)
     setting = list(clips).index(chosen.clip) * len(travels) + list(travels).index(chosen.travel)
     return replace(chosen, evidence=evidence_of(risk[setting], null, energy[setting]))
@@ -253,7 +242,8 @@ def plain_settings(
     columns with the trace D of the table keeps a record's length and the noise of its prediction, κDτ/(nμ): wide tables
     are not shrunk, for the few directions that can be learnt there do not shrink with them.
 
-    Parameters are those of `twin_settings`, with the number of columns in the place of a spectrum.
+    Parameters are those of `twin_settings`, with the number of columns in the place of a spectrum; `n_classes` is None
+    for regression with targets of variance one.
 
     >>> choice = plain_settings(20_000, 200, mu=0.5, neighbouring=Neighbouring.ZERO_OUT, steps=4,
     ...                         rng=np.random.default_rng(0))
