@@ -113,7 +113,7 @@ def predicted(cell: str) -> tuple[float, list[float]]:
     share = float(expit(draw(cell, MANY, np.random.default_rng(1))[1]).mean())
     known = (_known_basis(int(columns) + 1),) if kind == "normal" else rehearse(recipe._rehearsal(), kind)
     widths = [_logistic_width(recipe.step, recipe.width.radius, one, float(deviation), share) for one in known]
-    return float(np.median(widths)), recipe.plan.prediction.details["interval_width_range"]
+    return float(np.median(np.concatenate(widths))), recipe.plan.prediction.details["interval_width_range"]
 
 
 def row(cell: str, found: list[dict[str, Any]]) -> str:

@@ -92,17 +92,18 @@ def predict_width(
     The radius is the largest that costs no more than 2 % of the least width, on normal columns: far rows then count as
     nearly as much as in least squares as noise allows; the clip of residuals follows by the rule of the fit. The family
     of the range: columns normal, and with a `rehearsal` of the first releases (`planning.rehearsal`) those of `_LAWS`;
-    errors normal, of Student's law with 3 degrees, log-normal, or growing with the first column.
+    errors normal, of Student's law with 3 degrees, or log-normal; on normal columns also growing with the first one.
     """
 
-    def width(rows: Rehearsed, radius: float, errors: str, draws: int = _DRAWS) -> float:
+    def width(rows: Rehearsed, radius: float, errors: str, draws: int = _DRAWS) -> Array:
         return _width(plan, start_risk, radius, rows, errors, draws)
 
-    normal, errors = _known_basis(plan.n_columns), ("normal", "student", "log-normal", "growing")
+    normal, errors = _known_basis(plan.n_columns), ("normal", "student", "log-normal")
     radii = [radius for radius in _RADII if radius >= least_radius]
-    radius = _widest(radii, lambda radius: width(normal, radius, "normal", 0))
+    radius = _widest(radii, lambda radius: float(width(normal, radius, "normal", 0)[0]))
     laws = {f"{law} errors": partial(width, radius=radius, errors=law) for law in errors}
     family = _family(rehearsal, normal, laws)
+    family["normal columns, growing errors"] = float(width(normal, radius, "growing")[0])
     return WidthPrediction(family["normal columns, normal errors"], radius, family)
 
 
@@ -114,11 +115,11 @@ def predict_logistic_width(plan: LogisticStepPlan, rehearsal: StagedPlan | None 
     ten of the second; or log-odds of deviation 3.
     """
 
-    def width(radius: float, rows: Rehearsed, deviation: float, share: float) -> float:
+    def width(radius: float, rows: Rehearsed, deviation: float, share: float) -> Array:
         return _logistic_width(plan, radius, rows, deviation, share)
 
     normal = _known_basis(plan.n_columns)
-    radius = _widest(_RADII, lambda radius: width(radius, normal, 1.0, 0.5))
+    radius = _widest(_RADII, lambda radius: float(width(radius, normal, 1.0, 0.5)[0]))
     laws = {
         f"log-odds of deviation {deviation:g}, {100 * share:g} % of the second class": partial(
             width, radius, deviation=deviation, share=share
@@ -130,18 +131,19 @@ def predict_logistic_width(plan: LogisticStepPlan, rehearsal: StagedPlan | None 
 
 
 def _family(
-    rehearsal: StagedPlan | None, normal: Rehearsed, laws: Mapping[str, Callable[[Rehearsed], float]]
+    rehearsal: StagedPlan | None, normal: Rehearsed, laws: Mapping[str, Callable[[Rehearsed], Array]]
 ) -> dict[str, float]:
-    """The widths of all members that are not withheld; medians over the rehearsals that are not."""
+    """The widths of all members that are not withheld; medians over the draws of noise that are not."""
     drawn: dict[str, tuple[Rehearsed, ...]] = {"normal": (normal,)}
     if rehearsal is not None:
         drawn |= {columns: rehearse(rehearsal, columns) for columns in _LAWS}
     found = {
-        f"{columns} columns, {said}": [one for one in map(width, tables) if math.isfinite(one)]
+        f"{columns} columns, {said}": np.concatenate([width(rows) for rows in tables])
         for columns, tables in drawn.items()
         for said, width in laws.items()
     }
-    return {member: float(np.median(widths)) for member, widths in found.items() if widths}
+    given = {member: widths[np.isfinite(widths)] for member, widths in found.items()}
+    return {member: float(np.median(widths)) for member, widths in given.items() if widths.size}
 
 
 def _widest(radii: Sequence[float], width: Callable[[float], float]) -> float:
@@ -149,7 +151,7 @@ def _widest(radii: Sequence[float], width: Callable[[float], float]) -> float:
     return max(radius for radius, found in zip(radii, widths, strict=True) if found <= (1 + _WORTH) * min(widths))
 
 
-def _width(plan: OneStepPlan, start_risk: float, radius: float, rows: Rehearsed, errors: str, draws: int) -> float:
+def _width(plan: OneStepPlan, start_risk: float, radius: float, rows: Rehearsed, errors: str, draws: int) -> Array:
     """For errors of variance 1: J = E w·uuᵀ·P(|r| ≤ c), privacy (κKc/(nμ_g))², and E w²uuᵀ·E clip_c(r)²/n.
 
     The mean over clips that the fit may choose: it reads noisy counts of residuals, and chance decides between two.
@@ -158,21 +160,20 @@ def _width(plan: OneStepPlan, start_risk: float, radius: float, rows: Rehearsed,
     sizes = _error_sizes(errors)[None]  # of any row; or (rows, sizes), where they differ
     if errors == "growing":
         first = rows.columns[:, 0] - rows.columns[:, 0].mean()
-        factors = 0.3 + np.abs(first) / max(float(first.std()), 1e-9)
-        sizes = np.outer(factors / math.sqrt(float(np.square(factors).mean())), sizes[0, ::64])
+        sizes = np.outer(_growth(np.abs(first) / max(float(first.std()), 1e-9)), sizes[0, ::64])
     without = _variances(rows.columns, np.ones(1), np.square(sizes).mean(axis=1))
     of_jacobian = square * plan.jacobian.noise_std
     through = of_jacobian**2 / 2 * start_risk / _UNEXPLAINED * (1 + 1 / plan.n_columns)
-    found = 0.0
-    for clip, share in _likely_clips(plan, math.sqrt(square), sizes.ravel(), draws).items():
+    found = np.zeros(1)
+    for clip, share in _likely_clips(plan, radius, errors, draws).items():
         of_gradient = (math.sqrt(square) * clip * plan.gradient.noise_std) ** 2
         inside, clipped = (sizes <= clip).mean(axis=1), np.square(np.minimum(sizes, clip)).mean(axis=1)
         noise = plan.n_records * (of_gradient + through)
-        found += share * _over_plain(rows, square, inside, clipped, without, noise, of_jacobian)
+        found = found + share * _over_plain(rows, square, inside, clipped, without, noise, of_jacobian)
     return found
 
 
-def _logistic_width(plan: LogisticStepPlan, radius: float, rows: Rehearsed, deviation: float, share: float) -> float:
+def _logistic_width(plan: LogisticStepPlan, radius: float, rows: Rehearsed, deviation: float, share: float) -> Array:
     """J = E w·p(1−p)·uuᵀ, privacy (κK/(nμ_g))², and E w²·p(1−p)·uuᵀ/n.
 
     J is that of the start, whose log-odds spread wider by the length of the step δ, which J's noise multiplies.
@@ -211,11 +212,11 @@ def _variances(columns: Array, bend: Array, spread: Array) -> Array:
 
 def _over_plain(
     rehearsed: Rehearsed, square: float, bend: Array, spread: Array, without: Array, noise: float, jacobian_noise: float
-) -> float:
+) -> Array:
     """The terms of `stages.sandwich`, over variances `without` privacy, weights and clips.
 
     Of a known basis at their expectations, the Jacobian's noise to second order in J⁻¹. In a rehearsed one that noise
-    is drawn: the median where it hides no eigenvalue, infinite if it always does and intervals would be withheld.
+    is drawn some times; infinite where it hides an eigenvalue and intervals would be withheld.
     """
     rows, size = rehearsed.rows, rehearsed.rows.shape[1]
     weights = np.minimum(1.0, square / np.square(rows).sum(axis=1))
@@ -229,18 +230,28 @@ def _over_plain(
     if not rehearsed.noisy:
         inverse = np.asarray(np.linalg.inv(jacobian))
         second = 1.5 * (size + 1) * jacobian_noise**2 * np.square(np.diag(inverse))
-        return width(inverse, np.sqrt(1 + second))
-    rng, found = np.random.default_rng(_SEED), []
-    for _ in range(_NOISY):
+        return np.array([width(inverse, np.sqrt(1 + second))])
+    rng, found = np.random.default_rng(_SEED), np.full(_NOISY, math.inf)
+    for i in range(_NOISY):
         drawn = rng.standard_normal((size, size))
         noisy = jacobian + jacobian_noise * (drawn + drawn.T) / 2
         if np.linalg.eigvalsh(noisy)[0] > jacobian_noise * math.sqrt(2 * size):
-            found.append(width(np.asarray(np.linalg.inv(noisy))))
-    return float(np.median(found)) if found else math.inf
+            found[i] = width(np.asarray(np.linalg.inv(noisy)))
+    return found
 
 
-def _likely_clips(plan: OneStepPlan, radius: float, sizes: Array, draws: int) -> dict[float, float]:
-    """Clips that the fit would choose for residuals of these sizes and variance 1, and how often, of some draws."""
+def _growth(distances: Array) -> Array:
+    """Deviations of errors that grow with how far a column is from its mean, in its deviations; mean square 1."""
+    factors = 0.3 + distances
+    return np.asarray(factors / math.sqrt(float(np.square(factors).mean())))
+
+
+@lru_cache(maxsize=64)
+def _likely_clips(plan: OneStepPlan, radius: float, errors: str, draws: int) -> dict[float, float]:
+    """Clips that the fit would choose for residuals of this law and variance 1, and how often, of some draws."""
+    radius, sizes = math.sqrt(radius * plan.n_columns), _error_sizes(errors)
+    if errors == "growing":
+        sizes = np.outer(_growth(_error_sizes("normal")), sizes[::64]).ravel()
     scaled = sizes * math.sqrt(_UNEXPLAINED)
     n, known = plan.n_records, [ResidualSizes(float(scaled.mean()))]
     if plan.in_octaves:
