@@ -115,11 +115,12 @@ def predict_logistic_width(plan: LogisticStepPlan, rehearsal: StagedPlan | None 
     ten of the second; or log-odds of deviation 3.
     """
 
-    def width(radius: float, rows: Rehearsed, deviation: float, share: float) -> Array:
-        return _logistic_width(plan, radius, rows, deviation, share)
+    def width(radius: float, rows: Rehearsed, deviation: float, share: float, far: float = _FAR) -> Array:
+        return _logistic_width(plan, radius, rows, deviation, share, far)
 
     normal = _known_basis(plan.n_columns)
-    radius = _widest(_RADII, lambda radius: float(width(radius, normal, 1.0, 0.5)[0]))
+    # As if the start were right: long-tailed columns lose more by a small radius than normal ones gain.
+    radius = _widest(_RADII, lambda radius: float(width(radius, normal, 1.0, 0.5, 0.0)[0]))
     laws = {
         f"log-odds of deviation {deviation:g}, {100 * share:g} % of the second class": partial(
             width, radius, deviation=deviation, share=share
@@ -173,7 +174,9 @@ def _width(plan: OneStepPlan, start_risk: float, radius: float, rows: Rehearsed,
     return found
 
 
-def _logistic_width(plan: LogisticStepPlan, radius: float, rows: Rehearsed, deviation: float, share: float) -> Array:
+def _logistic_width(
+    plan: LogisticStepPlan, radius: float, rows: Rehearsed, deviation: float, share: float, far: float = _FAR
+) -> Array:
     """J = E w·p(1−p)·uuᵀ, privacy (κK/(nμ_g))², and E w²·p(1−p)·uuᵀ/n.
 
     J is that of the start, whose log-odds spread wider by the length of the step δ, which J's noise multiplies.
@@ -190,7 +193,7 @@ def _logistic_width(plan: LogisticStepPlan, radius: float, rows: Rehearsed, devi
         return np.asarray(p * (1 - p))
 
     steep, stds = steepness(deviation), (plan.approach.noise_std, plan.gradient.noise_std)
-    move = _FAR * size * square * sum(std**2 for std in stds) / float(steep.mean()) ** 2
+    move = far * size * square * sum(std**2 for std in stds) / float(steep.mean()) ** 2
     of_jacobian = square / 4 * plan.jacobian.noise_std
     through = of_jacobian**2 / 2 * move * (1 + 1 / size)
     noise = plan.n_records * (square * plan.gradient.noise_std**2 + through)
