@@ -1,11 +1,11 @@
 """A table that no memory holds: a fit streamed by one process and on Dask workers, in bytes, CPU seconds and memory.
 
-    python benchmarks/scale.py FOLDER [--fits 1000000 4000000] [--steps 100000000] [--workers 0 1 2 4] [--output FILE]
+    python benchmarks/scale.py FOLDER [--fits 1000000 4000000] [--readings 100000000] [--workers 0 1 2 4] [--output F]
 
 Makes rows × 50 columns of float32 and a target in Parquet under FOLDER, one table at a time, and removes it at the end.
 Whole fits of a linear model (ε = 1, 8 steps) are measured at the sizes of `--fits`, in one process (0 workers) and on
-local clusters whose workers read their blocks at every release. Of the tables of `--steps` one gradient step is
-measured, in raw columns, which is the least that a reading of a fit costs. Every measurement is a process of its own.
+local clusters whose workers read their blocks at every release. Of the tables of `--readings` one gradient step in raw
+columns is measured, the cheapest reading of a fit, and one histogram. Every measurement is a process of its own.
 CPU seconds are those of coordinator (with Dask's scheduler) and workers; bytes are what they asked the system for.
 Finished measurements are taken from --output.
 """
@@ -66,8 +66,9 @@ def _imported() -> None:
 
 
 def measure(folder: Path, kind: str, workers: int) -> dict[str, Any]:
-    """One fit, or one gradient step, in this process and on its workers."""
+    """One fit, gradient step or histogram, in this process and on its workers."""
     from gratis.estimators.table_fit import plan_table_fit
+    from gratis.mechanisms.location_scale import _Block
     from gratis.mechanisms.noise import NoiseSource
     from gratis.mechanisms.rows import Rows
     from gratis.models.linear import LinearModel
@@ -105,11 +106,15 @@ def measure(folder: Path, kind: str, workers: int) -> dict[str, Any]:
             rows: Any = Rows(job.training.batches, job.training.n_rows, job.training.n_features)
             if client is not None:
                 rows = ClusterTable(client, job.training).rows(lambda X, y: (X, y))
-            run = descend(
-                rows, LinearModel(), steps=1, clip_norm=8.0, learning_rate=0.5, mu=1.0,
-                neighbouring=budget.neighbouring, noise=NoiseSource.secure(),
-            )  # fmt: skip
-            score = float(np.abs(run.parameters).max())
+            if kind == "histogram":
+                distances = _Block(rows, COLUMNS, impute=True).half_octaves(np.zeros(COLUMNS), np.full(COLUMNS, 4.0))
+                score = float(distances.sum() / COLUMNS / rows.n_rows)
+            else:
+                run = descend(
+                    rows, LinearModel(), steps=1, clip_norm=8.0, learning_rate=0.5, mu=1.0,
+                    neighbouring=budget.neighbouring, noise=NoiseSource.secure(),
+                )  # fmt: skip
+                score = float(np.abs(run.parameters).max())
         wall = time.perf_counter() - begun
         after, last = used(), client.run(used) if client else {}
     spent = [{name: last[key][name] - on_workers[key][name] for name in ("cpu", "read")} for key in last]
@@ -127,7 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--fits", type=int, nargs="*", default=[1_000_000, 4_000_000])
-    parser.add_argument("--steps", type=int, nargs="*", default=[])
+    parser.add_argument("--readings", type=int, nargs="*", default=[])
     parser.add_argument("--workers", type=int, nargs="*", default=[0, 1, 2, 4])
     parser.add_argument("--output", type=Path, default=Path("scale.json"))
     parser.add_argument("--keep", action="store_true", help="do not remove the last table")
@@ -138,7 +143,8 @@ def main() -> None:
         print(json.dumps(measure(options.folder, kind, int(workers))))
         return
     done: dict[str, Any] = json.loads(options.output.read_text()) if options.output.exists() else {}
-    sizes = [(rows, "step") for rows in options.steps] + [(rows, "fit") for rows in options.fits]
+    sizes = [(rows, kind) for rows in options.readings for kind in ("step", "histogram")]
+    sizes += [(rows, "fit") for rows in options.fits]
     for rows, kind, workers in [(*case, workers) for case in sorted(sizes) for workers in options.workers]:
         key = f"{kind} {rows} {workers}"
         if key in done:
