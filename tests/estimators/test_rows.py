@@ -27,8 +27,9 @@ from gratis.ledger import Ledger
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
 from gratis.records.settings import Descent
+from gratis.rows.encoding import Column, EncodedRows, Kind, TableSchema
 from gratis.rows.streaming import ArrayRows, open_rows
-from gratis.rows.tables import open_table
+from gratis.rows.tables import ParquetTable, open_table
 
 N = 9000  # three chunks, the last one short
 RNG = np.random.default_rng(0)
@@ -90,6 +91,33 @@ def test_every_source_gives_the_same_bits(name: str, sources: dict[str, dict[str
     for source in found.values():
         assert bits(model.fit(*source)) == whole
         assert model.certificate_.event == event
+
+
+@pytest.mark.parametrize(("on_invalid", "alone"), [("impute", 4), ("zero", 0)])
+def test_scales_of_the_target_are_read_without_the_features(
+    on_invalid: str, alone: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a row counts whatever its features are; else they say whether its target does. The same bits both ways."""
+    rows, target = X.copy(), Y.copy()
+    rows[5:50, 1], rows[60], target[40:90], target[100] = np.nan, np.inf, np.nan, -np.inf
+    pa.parquet.write_table(pa.table({"a": rows[:, 0], "b": rows[:, 1], "y": target}), tmp_path / "t.parquet")
+    readings: list[list[str]] = []
+    read = ParquetTable._read
+
+    def recorded(self: Any, columns: Any, *more: Any) -> Any:
+        readings.append(list(columns))
+        return read(self, columns, *more)
+
+    monkeypatch.setattr(ParquetTable, "_read", recorded)
+    table = open_table(tmp_path / "t.parquet")
+    encoded = EncodedRows(table, TableSchema.of(table, target="y"), Column(name="y", kind=Kind.NUMERIC), N)
+    expected = bits(DPLinearRegression(**SEEDED, on_invalid=on_invalid).fit(rows[:, :2], target))
+    for stream in (open_rows(tmp_path / "t.parquet", target="y"), encoded):
+        readings.clear()
+        found = DPLinearRegression(**SEEDED, on_invalid=on_invalid).fit(stream)
+        assert bits(found) == expected
+        assert readings.count(["y"]) == alone
+        assert len(readings) > 70
 
 
 def test_other_rows_give_other_bits(sources: dict[str, dict[str, Any]]) -> None:

@@ -15,7 +15,7 @@ from gratis.estimators.model_parameters import FitParameters
 from gratis.estimators.release import without_ledger
 from gratis.estimators.values import as_array, encoded, entries, floats, numbers_of_objects, refuse_shape, refuse_text
 from gratis.mechanisms.rows import Rows
-from gratis.recipes.recipe import left_out
+from gratis.recipes.recipe import left_out, lone_targets
 from gratis.records.errors import GratisError
 from gratis.rows.cluster import cluster_rows, is_dask
 from gratis.rows.cluster_table import ClusterTable
@@ -60,7 +60,9 @@ class RecordReader(FitParameters, BaseEstimator):
             raise GratisError(
                 f"the source does not hold the {stream.n_rows} rows that were declared; nothing was spent"
             )
-        return Rows(batches, stream.n_rows, stream.n_features), classes, assumed
+        apart = impute and classes is None and hasattr(source, "targets")
+        targets = (lambda: (lone_targets(y) for (y,) in source.targets())) if apart else None
+        return Rows(batches, stream.n_rows, stream.n_features, targets=targets), classes, assumed
 
     def _on_cluster(self, X: Any, y: Any) -> tuple[Rows, NDArray[Any] | None, tuple[str, ...]]:
         if is_dask(X) and y is None:
@@ -74,7 +76,8 @@ class RecordReader(FitParameters, BaseEstimator):
         def read(rows: NDArray[Any], target: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64]]:
             return left_out(known(rows), target if classes is None else encoded(target, classes), impute=impute)
 
-        rows = X.rows(read) if isinstance(X, ClusterTable) else cluster_rows(X, y, read)
+        lone = lone_targets if impute and classes is None else None
+        rows = X.rows(read, read_targets=lone) if isinstance(X, ClusterTable) else cluster_rows(X, y, read)
         self.n_features_in_ = rows.n_features
         if self._handling() == "raise" and rows.total(_not_finite)[0]:
             raise GratisError("the rows hold values that are missing, infinite or not declared; nothing was spent")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ __all__ = ["StandardisationPlan", "Standardiser", "hidden_share", "plan_standard
 _SHARES = (0.33, 0.17, 0.33, 0.17)
 _NARROWEST, _WORTH = 2.0, 0.05  # of the scale: least window of a mean, and its noise below which more is no gain
 _CHUNK_ENTRIES = 2**22
+_CACHED_ENTRIES = 2**15  # numbers that a histogram looks at together
 # Deviations of a count's noise in all records: with normal targets 2 of 12 scales were off by far at 10, none at 16.
 _SURELY_PLACED = 12.0
 # Deviations of a count from which a level was always kept by its window: 0/1 columns of 30 tables each at 5000 × 10,
@@ -69,8 +71,10 @@ class Standardiser:
         """
         with np.errstate(over="ignore", invalid="ignore"):
             moved = np.asarray(X - self.centre, dtype=np.float64)
-            # In place: wide tables are large, and one copy of them is enough.
-            np.clip(moved, -self.window, self.window, out=moved)
+            # In place: wide tables are large, and one copy of them is enough. `np.clip` is slower with other bounds for
+            # every column.
+            np.maximum(moved, -self.window, out=moved)
+            np.minimum(moved, self.window, out=moved)
             moved /= self.scale
         np.copyto(moved, 0.0 if self.impute else np.nan, where=~np.isfinite(X))
         return moved
@@ -269,48 +273,75 @@ class _Block:
     def _total(self, contribution: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> NDArray[np.float64]:
         impute, at_once = self._impute, _chunk_rows(self._columns)
 
+        def counted(part: NDArray[np.float64]) -> NDArray[np.float64]:
+            if impute or (usable := usable_rows(part)).all():
+                return part
+            return part[usable]
+
         def summed(X: NDArray[np.float64], *_: NDArray[np.float64]) -> NDArray[np.float64]:
             parts = (X[start : start + at_once] for start in range(0, len(X), at_once))
-            return np.asarray(sum(contribution(part if impute else part[usable_rows(part)]) for part in parts))
+            return np.asarray(sum(contribution(counted(part)) for part in parts))
 
         with np.errstate(all="ignore"):
             return self._rows.total(summed)
 
-    def _histogram(self, bins: Callable[[NDArray[np.float64]], NDArray[np.int64]], size: int) -> NDArray[np.float64]:
-        columns = self._columns
-        offsets = np.arange(columns) * size
+    def _histogram(self, bins: Callable[[NDArray[np.float64]], NDArray[Any]], size: int) -> NDArray[np.float64]:
+        """Counts of entries by `bins`, which get finite numbers and may change them."""
+        columns, at_once = self._columns, max(1, _CACHED_ENTRIES // self._columns)
+        offsets, nowhere = np.arange(columns) * size, columns * size
 
         def count(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-            present = np.isfinite(rows)
-            places = (bins(np.where(present, rows, 0.0)) + offsets)[present]
-            return np.bincount(places, minlength=columns * size).reshape(columns, size).astype(np.float64)
+            places = np.empty(rows.shape, dtype=np.int64)
+            for start in range(0, len(rows), at_once):
+                part, found = rows[start : start + at_once], places[start : start + at_once]
+                absent = ~np.isfinite(part)
+                numbers = np.array(part, dtype=np.float64)
+                np.copyto(numbers, 0.0, where=absent)
+                np.clip(bins(numbers), 0, size - 1, out=found, casting="unsafe")
+                found += offsets
+                np.copyto(found, nowhere, where=absent)
+            counts = np.bincount(places.ravel(), minlength=nowhere + 1)[:nowhere]
+            return counts.reshape(columns, size).astype(np.float64)
 
         return self._total(count)
 
     def octaves(self) -> NDArray[np.float64]:
         """Counts of |x| below 2^lowest (bin 0) and in each octave from there on."""
 
-        def bins(rows: NDArray[np.float64]) -> NDArray[np.int64]:
-            exponent = np.frexp(np.abs(rows))[1] - 1
-            exponent[rows == 0] = LOWEST - 1
-            return np.clip(exponent - LOWEST + 1, 0, HIGHEST - LOWEST + 1)
+        def bins(rows: NDArray[np.float64]) -> NDArray[Any]:
+            bits = rows.view(np.int64)  # sign, 11 of the exponent above −1023 (0 of zero, and of what is tiny), 52
+            bits >>= 52
+            bits &= 0x7FF
+            bits -= 1023 + LOWEST - 1
+            return bits
 
         return self._histogram(bins, HIGHEST - LOWEST + 2)
 
     def positions(self, half: NDArray[np.float64], size: int) -> NDArray[np.float64]:
         """Counts of x in `size` equal bins of [−half, half]; what lies outside counts at the ends."""
 
-        def bins(rows: NDArray[np.float64]) -> NDArray[np.int64]:
-            return np.minimum(((np.clip(rows / half, -1, 1) + 1) * (size / 2)).astype(np.int64), size - 1)
+        def bins(rows: NDArray[np.float64]) -> NDArray[Any]:
+            rows /= half
+            np.clip(rows, -1, 1, out=rows)
+            rows += 1
+            rows *= size / 2
+            return rows
 
         return self._histogram(bins, size)
 
     def half_octaves(self, centre: NDArray[np.float64], half: NDArray[np.float64]) -> NDArray[np.float64]:
         """Counts of |x − centre|/half in half octaves below 2; the first bin holds all that is smaller."""
 
-        def bins(rows: NDArray[np.float64]) -> NDArray[np.int64]:
-            size = np.clip(np.abs(rows - centre) / half, 2.0**-20, 1.999)
-            return np.clip(np.floor(2 * np.log2(size)).astype(np.int64) + ZOOM_BINS - 2, 0, ZOOM_BINS - 1)
+        def bins(rows: NDArray[np.float64]) -> NDArray[Any]:
+            rows -= centre
+            np.abs(rows, out=rows)
+            rows /= half
+            np.clip(rows, 2.0**-20, 1.999, out=rows)
+            np.log2(rows, out=rows)
+            rows *= 2
+            np.floor(rows, out=rows)
+            rows += ZOOM_BINS - 2
+            return rows
 
         return self._histogram(bins, ZOOM_BINS)
 
@@ -318,7 +349,11 @@ class _Block:
         """Σ clip((x − centre)/width, ±1) over the entries that are there."""
 
         def contribution(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-            return np.where(np.isfinite(rows), np.clip((rows - centre) / width, -1, 1), 0.0).sum(axis=0)
+            parts = rows - centre
+            parts /= width
+            np.clip(parts, -1, 1, out=parts)
+            np.copyto(parts, 0.0, where=~np.isfinite(rows))
+            return np.asarray(parts.sum(axis=0))
 
         return self._total(contribution)
 

@@ -34,9 +34,18 @@ class Rows:
     only_sums = False  # as on a cluster, where rows cannot be read in their order
 
     def __init__(
-        self, batches: Chunks, n_rows: int, n_features: int, *, chunks: Chunks | None = None, in_memory: bool = False
+        self,
+        batches: Chunks,
+        n_rows: int,
+        n_features: int,
+        *,
+        chunks: Chunks | None = None,
+        in_memory: bool = False,
+        targets: Chunks | None = None,
     ) -> None:
+        """`targets` are batches of the targets as a column, where they can be read without the features."""
         self.batches, self.n_rows, self.n_features, self.in_memory = batches, n_rows, n_features, in_memory
+        self._targets = targets
         # Not of self.batches: in a cycle, rows in a scratch file would stay open after the fit.
         self.chunks = chunks or (lambda: tracked(in_chunks(batches()), "reading", -(-n_rows // ROWS_PER_CHUNK)))
 
@@ -72,6 +81,8 @@ class Rows:
 
     def targets(self) -> Rows:
         """The targets of (X, y), as a table of one column."""
+        if self._targets is not None:
+            return Rows(self._targets, self.n_rows, 1)
         return self.mapped(lambda _, y: (y[:, None],), n_features=1)
 
     def total(self, contribution: Callable[..., Array]) -> Array:

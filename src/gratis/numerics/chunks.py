@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gratis.numerics.rounding import ROWS_PER_CHUNK
 
-__all__ = ["in_chunks"]
+__all__ = ["in_chunks", "whole_chunks"]
 
 Array = NDArray[Any]
 
@@ -27,17 +27,26 @@ def in_chunks(batches: Iterator[tuple[Array, ...]]) -> Iterator[tuple[Array, ...
     kept: list[tuple[Array, ...]] = []
     size = 0
     for batch in batches:
-        for start in range(0, len(batch[0]), ROWS_PER_CHUNK):
-            part = tuple(np.asarray(array[start : start + ROWS_PER_CHUNK], dtype=np.float64) for array in batch)
-            kept.append(part)
-            size += len(part[0])
-            if size >= ROWS_PER_CHUNK:
-                whole = _joined(kept)
-                yield tuple(array[:ROWS_PER_CHUNK] for array in whole)
-                size -= ROWS_PER_CHUNK
-                kept = [tuple(array[ROWS_PER_CHUNK:] for array in whole)] if size else []
+        start, rows = 0, len(batch[0])
+        while start < rows:
+            stop = min(start + ROWS_PER_CHUNK - size, rows)  # a chunk inside a batch is a view of it
+            kept.append(tuple(np.asarray(array[start:stop], dtype=np.float64) for array in batch))
+            size += stop - start
+            start = stop
+            if size == ROWS_PER_CHUNK:
+                yield _joined(kept)
+                kept, size = [], 0
     if size:
         yield _joined(kept)
+
+
+def whole_chunks(rows: int) -> int:
+    """Round the length of a batch down to whole chunks, which are then views of it; one below a chunk stays.
+
+    >>> whole_chunks(10_485), whole_chunks(100)
+    (8192, 100)
+    """
+    return rows // ROWS_PER_CHUNK * ROWS_PER_CHUNK or rows
 
 
 def _joined(parts: list[tuple[Array, ...]]) -> tuple[Array, ...]:

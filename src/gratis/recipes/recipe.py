@@ -13,7 +13,7 @@ from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
 from gratis.records.plans import Plan
 
-__all__ = ["Reading", "Recipe", "left_out", "zero_rows"]
+__all__ = ["Reading", "Recipe", "left_out", "lone_targets", "zero_rows"]
 
 Array = NDArray[np.float64]
 
@@ -66,7 +66,14 @@ def left_out(X: NDArray[Any], y: Array, *, impute: bool) -> tuple[NDArray[Any], 
     out = ~np.isfinite(y)
     if not impute:
         out |= ~np.isfinite(X).all(axis=1)
+    if not out.any():
+        return X, y
     return np.where(out[:, None], np.nan, X), np.where(out, np.nan, y)
+
+
+def lone_targets(y: Array) -> tuple[Array]:
+    """The targets of `left_out(X, y, impute=True)` as a column: they do not depend on X."""
+    return (np.where(np.isfinite(y), y, np.nan)[:, None],)
 
 
 def zero_rows(X: Array, y: Array) -> Array:

@@ -53,13 +53,21 @@ class ClusterRows:
     only_sums = True
 
     def __init__(
-        self, client: Any, blocks: Sequence[Any], n_rows: int, n_features: int, *, changes: tuple[Change, ...] = ()
+        self,
+        client: Any,
+        blocks: Sequence[Any],
+        n_rows: int,
+        n_features: int,
+        *,
+        changes: tuple[Change, ...] = (),
+        targets: Sequence[Any] | None = None,
     ) -> None:
         """`blocks` are (X, y), or what has them as `batches`: futures, delayed, or as they are.
 
-        Each has the same number of rows, a power of two of chunks, but the last, which may have fewer.
+        Each has the same number of rows, a power of two of chunks, but the last, which may have fewer. `targets` are
+        the same blocks with the target alone, as a column, where it can be read without the features.
         """
-        self._client, self._blocks, self._changes = client, list(blocks), changes
+        self._client, self._blocks, self._changes, self._targets = client, list(blocks), changes, targets
         self.n_rows, self.n_features = n_rows, n_features
 
     def mapped(self, change: Change, *, n_features: int | None = None) -> ClusterRows:
@@ -69,6 +77,8 @@ class ClusterRows:
 
     def targets(self) -> ClusterRows:
         """The targets of (X, y), as a table of one column."""
+        if self._targets is not None:
+            return ClusterRows(self._client, self._targets, self.n_rows, 1)
         return self.mapped(lambda _, y: (y[:, None],), n_features=1)
 
     def total(self, contribution: Callable[..., Array]) -> Array:

@@ -18,8 +18,13 @@ __all__ = ["answers", "connected", "current_client", "fits", "kept_blocks", "qui
 _KEPT_SHARE = 0.4  # of the workers' memory, up to which blocks stay there between releases
 _MOST_LOCAL, _PATIENCE = 256, 20  # workers, and seconds for a scheduler to answer
 _ANSWERS = 4  # that are asked for at most, where they are lost on the way
-# No row on a disk, and no page about the tasks for whoever else is on this machine.
-_LOCAL = {
+# No row on a disk, and no page about the tasks for whoever else is on this machine. Nobody looks at Dask's own profile,
+# which takes a tenth of a core a worker; and its default that freed memory goes back at once makes every chunk fault.
+_LOCAL: dict[str, Any] = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.system-monitor.interval": "5s",
+    "distributed.admin.tick.interval": "1s",
+    "distributed.nanny.pre-spawn-environ": {f"{name}_NUM_THREADS": 1 for name in ("OMP", "MKL", "OPENBLAS")},
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
     "distributed.worker.http.routes": [],

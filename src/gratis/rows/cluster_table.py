@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["ClusterTable"]
 
 _LONGEST = 2**20  # rows of a row group, as Arrow writes them: of a shorter block some would be read for nothing
-_BLOCKS_PER_WORKER = 8  # so that all of them end at about the same time
+_BLOCKS_PER_WORKER = 3  # so that all of them end at about the same time; a row group that is cut is read twice
 _UNREADABLE = "a worker cannot read the table: all need it under the same path; nothing was spent"
 
 
@@ -50,9 +50,11 @@ class ClusterTable:
                 "block of them: convert it to Parquet first"
             )
 
-    def rows(self, read: Change, *, once: bool = False) -> ClusterRows:
+    def rows(self, read: Change, *, once: bool = False, read_targets: Change | None = None) -> ClusterRows:
         """Return the rows on the cluster, as `read` makes them; those that are read `once` need not be kept.
 
+        `read_targets` makes the column of targets, where it needs no features: blocks that are not kept are read for
+        the targets' sake alone, too.
         If they are kept, all are loaded when this returns, from the table that was opened: asked of the workers, and of
         the table here. Refused otherwise, before anything is reserved for them.
         """
@@ -69,8 +71,10 @@ class ClusterTable:
                         raise GratisError(CHANGED if said == CHANGED else _UNREADABLE)
                 self._stream.table.refuse_changed()
                 return ClusterRows(self._client, kept, self.n_rows, self.n_features)
-        streamed = [_Streamed(block, read) for block in self._blocks()]
-        return ClusterRows(self._client, streamed, self.n_rows, self.n_features)
+        blocks = self._blocks()
+        streamed = [_Streamed(block.batches, read) for block in blocks]
+        lone = None if read_targets is None else [_Streamed(block.targets, read_targets) for block in blocks]
+        return ClusterRows(self._client, streamed, self.n_rows, self.n_features, targets=lone)
 
     def counts(self, count: Callable[[EncodedRows], list[Counter[str]]], columns: int) -> list[Counter[str]]:
         """Counts of values, a counter for each column, that workers made of their blocks; garbage is refused."""
@@ -95,12 +99,12 @@ class ClusterTable:
 class _Streamed:
     """A block that a worker reads in batches, at every release."""
 
-    def __init__(self, block: EncodedRows, read: Change) -> None:
-        self._block, self._read = block, read
+    def __init__(self, batches: Callable[[], Iterator[tuple[Array, ...]]], read: Change) -> None:
+        self._batches, self._read = batches, read
 
     def batches(self) -> Iterator[tuple[Array, ...]]:
         """Yield (X, y) as `read` makes them."""
-        return (self._read(X, y) for X, y in self._block.batches())
+        return (self._read(*batch) for batch in self._batches())
 
 
 @silent

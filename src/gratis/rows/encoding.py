@@ -15,12 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from gratis.numerics.chunks import whole_chunks
 from gratis.records.errors import ChangedTableError, GratisError
 from gratis.records.progress import counted
 from gratis.records.strict_json import read_json
 from gratis.rows.columns import Column, Kind, as_text, can_be_target, in_words, is_number
 from gratis.rows.readings import ColumnReading, left_out_by_name, read_columns
-from gratis.rows.tables import Table, numbers_side_by_side, unreadable
+from gratis.rows.tables import Table, numbers_into, unreadable
 from gratis.rows.undecided import Problems, refuse_undecided
 
 __all__ = ["Column", "EncodedRows", "Kind", "TableSchema", "can_be_target", "distinct_values", "held_out_rows"]
@@ -65,8 +66,7 @@ class TableSchema:
                 found = column.encode(cells[column.name])
                 X[:, place : place + found.shape[1]] = found
                 place += found.shape[1]
-        if numeric:
-            X[:, list(numeric)] = numbers_side_by_side([cells[column.name] for column in numeric.values()])
+        numbers_into(X, {place: cells[column.name] for place, column in numeric.items()})
         for place, column in numeric.items():
             if column.missing is not None:
                 X[:, place] = column.filled(X[:, place])
@@ -177,7 +177,7 @@ class EncodedRows:
         self.n_rows = n_rows if chosen is None else int(chosen.sum())
         # Every column of a batch costs some microseconds whatever its length: wide tables take larger batches.
         wide = min(_WIDE_ROWS, _WIDE_NUMBERS // max(self.n_features, 1))
-        self._batch_rows = max(1, wide, min(2**16, _NUMBERS_AT_ONCE // max(self.n_features, 1)))
+        self._batch_rows = whole_chunks(max(1, wide, min(2**16, _NUMBERS_AT_ONCE // max(self.n_features, 1))))
 
     @property
     def text_file(self) -> Path | None:
@@ -189,9 +189,15 @@ class EncodedRows:
         for batch in self._read():
             yield self._encoded(batch)
 
-    def _encoded(self, batch: Any) -> tuple[Array, Array]:
+    def targets(self) -> Iterator[tuple[Array]]:
+        """Yield (y,) in stored order; no other column is read."""
+        for batch in self._read((self._target.name,)):
+            yield self._encoded(batch, alone=True)[1:]
+
+    def _encoded(self, batch: Any, *, alone: bool = False) -> tuple[Array, Array]:
         try:
-            return self._schema.matrix(batch), self._targets(batch.column(self._target.name))
+            y = self._targets(batch.column(self._target.name))
+            return (y if alone else self._schema.matrix(batch)), y
         except (pa.ArrowException, UnicodeDecodeError):
             pass
         # Parquet does not check that text is text. Arrow's own message may quote a cell: raised outside the handler, so
@@ -268,8 +274,8 @@ class EncodedRows:
         part.n_rows = stop - start if chosen is None else int(chosen.sum())
         return part
 
-    def _read(self) -> Iterator[Any]:
-        names = [*(column.name for column in self._schema.used), self._target.name]
+    def _read(self, names: Sequence[str] = ()) -> Iterator[Any]:
+        names = names or [*(column.name for column in self._schema.used), self._target.name]
         position = 0
         # A whole table is read to its end, so that a row too many is noticed.
         batches = self.table.batches(names, self._batch_rows)

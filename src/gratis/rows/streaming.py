@@ -18,9 +18,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
+from gratis.numerics.chunks import whole_chunks
 from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
-from gratis.rows.tables import Table, numbers, numbers_side_by_side, open_table
+from gratis.rows.tables import Table, numbers, numbers_into, open_table
 
 __all__ = ["ArrayRows", "FileRows", "RowStream", "open_rows"]
 
@@ -120,8 +121,14 @@ class FileRows:
         """Yield (X, y) in stored order."""
         for batch in self._table.batches([*self.features, self.target], self._batch_rows):
             cells = dict(zip(batch.schema.names, batch.columns, strict=True))
-            X = numbers_side_by_side([cells[name] for name in self.features])
-            yield np.ascontiguousarray(X, dtype=self._dtype), numbers(cells[self.target]).astype(np.float64)
+            X = np.empty((batch.num_rows, self.n_features), dtype=self._dtype)
+            numbers_into(X, {place: cells[name] for place, name in enumerate(self.features)})
+            yield X, numbers(cells[self.target]).astype(np.float64)
+
+    def targets(self) -> Iterator[tuple[NDArray[np.float64]]]:
+        """Yield (y,) in stored order; no other column is read."""
+        for batch in self._table.batches([self.target], self._batch_rows):
+            yield (numbers(batch.column(0)).astype(np.float64),)
 
     def validate(self) -> None:
         """Raise if a value is not finite (see the module's note)."""
@@ -142,7 +149,7 @@ def _rows_at_once(n_features: int, batch_rows: int | None) -> int:
     if n_features < 1:
         raise GratisError("X needs at least one column")
     return (
-        max(1, min(2**16, _NUMBERS_AT_ONCE // n_features))
+        whole_chunks(max(1, min(2**16, _NUMBERS_AT_ONCE // n_features)))
         if batch_rows is None
         else check_count("batch_rows", batch_rows)
     )

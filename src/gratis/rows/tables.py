@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ __all__ = [
     "ParquetTable",
     "Table",
     "numbers",
-    "numbers_side_by_side",
+    "numbers_into",
     "open_table",
     "pandas_index",
     "unreadable",
@@ -40,7 +40,9 @@ __all__ = [
 
 _BUFFER_BYTES = 2**16
 _END_BYTES = 2**16  # holds the footer of most Parquet files: sizes, places and ranges of all columns
+_PARQUET_NUMBERS, _PARQUET_ROWS = 2**21, 2**16  # decoded together: a call a column and batch costs more than the cells
 _CSV_BLOCK_BYTES = 2**22  # a wide row may take 100 kB, and every block costs a call a column
+_LONG = 512  # cells of a column that are worth a call to Arrow
 _MISSING = ["", "?", "NA", "N/A", "#N/A", "nan", "NaN", "NAN", "null", "NULL", "None"]
 _COMMA_NUMBER = r"^\s*[+-]?(\d+|\d{1,3}(\.\d{3})+)?(,\d*)?([eE][+-]?\d+)?\s*$"
 _NUMBER = r"^\s*[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf|nan)\s*$"
@@ -166,8 +168,11 @@ class ParquetTable(Table):
         return pa.parquet.ParquetFile(self.path, pre_buffer=False, buffer_size=_BUFFER_BYTES)
 
     def _read(self, columns: Sequence[str], batch_rows: int, row_groups: Sequence[int] | None = None) -> Iterator[Any]:
+        several = min(_PARQUET_ROWS, _PARQUET_NUMBERS // max(1, len(columns))) // batch_rows
         with self._open() as file:
-            yield from file.iter_batches(batch_size=batch_rows, columns=list(columns), row_groups=row_groups)
+            yield from file.iter_batches(
+                batch_size=batch_rows * max(1, several), columns=list(columns), row_groups=row_groups
+            )
 
     def _span(self, columns: Sequence[str], batch_rows: int, start: int, stop: int) -> Iterator[Any]:
         with self._open() as file:
@@ -207,6 +212,7 @@ class ParquetFolder(Table):
         for file in self._files:
             if file.types != self.types:
                 raise GratisError(f"{file.path.name!r} has other columns or types than {self._files[0].path.name!r}")
+            file.types = self.types  # one object: a block of a cluster's rows is sent with it
 
     def _paths(self) -> list[Path]:
         return sorted(path for path in self.path.iterdir() if path.name.lower().endswith(".parquet"))
@@ -401,18 +407,21 @@ def numbers(column: Any) -> NDArray[Any]:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def numbers_side_by_side(columns: Sequence[Any]) -> Any:
-    """Return `numbers` of columns of equal length as (rows, columns).
+def numbers_into(X: NDArray[Any], columns: Mapping[int, Any]) -> None:
+    """Write `numbers` of columns, by their places, to those of X (rows, places).
 
-    Columns of one type are read as one: a call to Arrow takes longer than the few cells of a wide table's batch.
+    Short columns of one type are read as one: a call to Arrow takes longer than the few cells of a wide table's batch.
     """
-    values = np.empty((len(columns), len(columns[0]) if columns else 0))
+    if len(X) >= _LONG:
+        for place, column in columns.items():
+            X[:, place] = numbers(column)
+        return
     places: dict[Any, list[int]] = {}
-    for place, column in enumerate(columns):
+    for place, column in columns.items():
         places.setdefault(column.type, []).append(place)
     for chosen in places.values():
-        values[chosen] = numbers(pa.concat_arrays([columns[place] for place in chosen])).reshape(len(chosen), -1)
-    return values.T
+        found = numbers(pa.concat_arrays([columns[place] for place in chosen]))
+        X[:, chosen] = found.reshape(len(chosen), -1).T
 
 
 def unreadable(column: Any) -> bool:
