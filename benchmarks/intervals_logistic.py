@@ -5,7 +5,8 @@
 
 Every replicate draws a new table and new noise: columns normal, or in turn log-normal, 0/1 and normal ("mixed"), in odd
 units as in `intervals.py`; linear log-odds of a given deviation and shift. Widths are divided by those of maximum
-likelihood on the same rows; average marginal effects are compared with those of a million rows.
+likelihood on the same rows; average marginal effects are compared with those of a million rows. "Predicted" is the
+plan's formula for the cell's own law (columns, deviation, share of the second class), before the data.
 """
 
 from __future__ import annotations
@@ -20,6 +21,13 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from gratis import DPLogisticRegression
+from gratis.planning.interval_width import _known_basis, _logistic_width
+from gratis.planning.rehearsal import rehearse
+from gratis.recipes.logistic_inference import LogisticInference
+from gratis.recipes.recipe import Reading
+from gratis.records.budget import Budget
+from gratis.records.facts import Facts
+from gratis.records.neighbouring import Neighbouring
 from intervals import fits_there, simulate
 
 Array = NDArray[np.float64]
@@ -83,21 +91,29 @@ def replicate(cell: str, seed: int) -> dict[str, Any]:
         float(epsilon), DELTA, classes=[0, 1], inference=True, neighbouring=relation, noise_seed=SEED + seed,
         insecure_reproducible=True,
     ).fit(X, y)  # fmt: skip
-    details = model.plan_.prediction.details
-    predicted = [details.get("interval_width_over_ml"), details.get("interval_width_range")]
     if model.inference_.withheld is not None:
-        return {"withheld": True, "predicted": predicted}
+        return {"withheld": True}
     effects = np.asarray(model.marginal_effects())
     fresh, at, _ = draw(cell, 1000, rng)
     _, low, high = model.inference_.predict(fresh, "mean").T
     return {
         "withheld": False,
-        "predicted": predicted,
         "z": ((model.params - truth) / model.bse).tolist(),
         "width": (model.bse / likelihood_errors(X, y)).tolist(),
         "effects": ((effects[:, 0] - truth[1:] * steepness(cell)) / effects[:, 1]).tolist(),
         "odds": float(((at > low) & (at < high)).mean()),
     }
+
+
+def predicted(cell: str) -> tuple[float, list[float]]:
+    """The width that the plan's formula gives the cell's own law, and the plan's range."""
+    kind, rows, columns, epsilon, deviation, _, relation = cell.split()
+    budget = Budget(epsilon=float(epsilon), delta=DELTA, neighbouring=Neighbouring(relation))
+    recipe = LogisticInference(Facts(rows=int(rows), columns=int(columns), classes=2), budget, Reading())
+    share = float(expit(draw(cell, MANY, np.random.default_rng(1))[1]).mean())
+    known = (_known_basis(int(columns) + 1),) if kind == "normal" else rehearse(recipe._rehearsal(), kind)
+    widths = [_logistic_width(recipe.step, recipe.width.radius, one, float(deviation), share) for one in known]
+    return float(np.median(np.concatenate(widths))), recipe.plan.prediction.details["interval_width_range"]
 
 
 def row(cell: str, found: list[dict[str, Any]]) -> str:
@@ -109,7 +125,7 @@ def row(cell: str, found: list[dict[str, Any]]) -> str:
     covered = np.abs([one["z"] for one in given]) < 1.959964
     width = np.median(np.array([one["width"] for one in given])[:, 1:])
     effects = (np.abs([one["effects"] for one in given]) < 1.959964).mean()
-    value, (low, high) = given[0]["predicted"]
+    value, (low, high) = predicted(cell)
     return said + (
         f"{covered[:, 1:].mean():.3f} | {covered[:, 1:].mean(axis=0).min():.3f} | {covered[:, 0].mean():.3f} | "
         f"{width:.2f} | {value:.2f} | {low:.2f}–{high:.2f} | {effects:.3f} | "

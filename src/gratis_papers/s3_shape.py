@@ -22,11 +22,11 @@ SMOKE = Size("digits", 40, 16, 3, 500, 1)
 # FULL's shape are those of Figure 1.
 _DEPTHS = {
     "smoke": {2: (500, 1), 3: (500, 1)},
-    "full": dict.fromkeys((2, 4, 6, 8, 10), (FULL.last, FULL.runs)),
+    "full": {2: (5000, 1), 4: (5000, 1), 6: (500, 1), 8: (500, 1), 10: (FULL.last, FULL.runs)},
 }
 _WIDTHS = {
     "smoke": {8: (500, 1), 16: (500, 1), 32: (50, 1)},
-    "full": {64: (5000, 6), 128: (FULL.last, FULL.runs), 256: (500, 6), 512: (50, 3)},
+    "full": {64: (500, 1), 128: (FULL.last, FULL.runs), 256: (50, 1)},
 }
 
 
@@ -140,10 +140,9 @@ def _draw(figure: Any, rows: list[Row], size: Size, readings: Sequence[int]) -> 
                 axes.set_xscale("log")
                 axes.set_xticks(shown, [str(width) for width in shown])
                 axes.set_xticks([], minor=True)
+                axes.set_xlim(shown[0] / 1.2, shown[-1] * 1.2)
                 reached = {row["width"] for row in select(rows, depth=size.depth, step=epochs * reading)}
                 if missing := [str(width) for width in shown if width not in reached]:
-                    words = f"not run so far: width {', '.join(missing)}"
-                    axes.text(0.5, 0.02, words, transform=axes.transAxes, fontsize=8, ha="center", color="#5b6475")
-                    axes.set_xlim(shown[0] / 1.2, shown[-1] * 1.2)
+                    axes.set_xlabel(f"width ({', '.join(missing)}: not run so far)")
         line[0].set_ylabel("KL of the worst neighbour")
     panels[0][0].legend(frameon=False, fontsize=8)

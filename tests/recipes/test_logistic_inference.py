@@ -58,6 +58,8 @@ def test_odds_ratios_effects_and_tables():
     X = table(0)[0]
     middle, below, above = model.inference_.predict(X[:50], "mean").T
     assert ((below < middle) & (middle < above)).all()
+    p = model.probability_intervals(X[:50])
+    assert p == pytest.approx(1 / (1 + np.exp(-np.column_stack([middle, below, above]))))
     with pytest.raises(GratisError, match="regressions"):
         model.inference_.predict(X, "observation")
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_expit
+from scipy.special import expit, log_expit
 
 from gratis.estimators.classification import PrivateClassifier, before_weights
 from gratis.estimators.inference import InferenceWords
@@ -100,6 +100,10 @@ class DPLogisticRegression(PrivateClassifier, InferenceWords, PrivateLinearModel
         Over the training rows, by the delta method. `output` gives a table instead ("text", "markdown", …).
         """
         return self._inference().marginal_effects(level, output)
+
+    def probability_intervals(self, X: ArrayLike, level: float = 0.95) -> NDArray[np.float64]:
+        """Return (n, 3): the probability of the second class by `params`, and the interval that holds it there."""
+        return np.asarray(expit(self._inference().predict(self._read_rows(X), "mean", level)))
 
     def _publish_coefficients(self, slopes: NDArray[np.float64], intercept: NDArray[np.float64]) -> None:
         if slopes.shape[1] == 2:

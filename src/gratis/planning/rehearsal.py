@@ -51,7 +51,7 @@ def rehearse(stages: StagedPlan, law: str) -> tuple[Rehearsed, ...]:
     needed: no row is private, and the noise is for show.
     """
     found = []
-    for seed in range(max(1, 12 // stages.n_columns)):
+    for seed in range(max(1, 24 // stages.n_columns)):
         rng = np.random.default_rng([_SEED, seed])
         X = _columns(law, stages.n_records, stages.n_columns, rng)
         if stages.features is not None:

@@ -173,7 +173,7 @@ class StagedLogistic(StagedRecipe):
             return _Flow(descent.clip_norm, float(descent.learning_rate) * steps, math.inf)  # type: ignore[arg-type]
         if stages.second_moments is None:
             twin = plain_twin(
-                stages.n_columns + 1, stages.n_records, steps, stages.neighbouring, self._classes, stages.descent_mu
+                stages.n_columns + 1, stages.n_records, steps, stages.neighbouring, stages.descent_mu, self._classes
             )
             return _Flow(twin.clip_norm(dimension), twin.learning_rate * steps, math.inf)
         found = class_flow(stages.n_records, dimension, prior, mu=stages.descent_mu, neighbouring=stages.neighbouring)

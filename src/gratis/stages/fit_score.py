@@ -101,7 +101,7 @@ def expected_r_squared(score: ReleasedScore, n_records: int, records: float, fre
     """R² on fresh rows, from the mean squares of residuals and of the target (about its released mean).
 
     `records` is N = nμ/κ of the whole fit. With `freedoms` f, the trace of what maps targets to fitted values, the
-    error on fresh rows is larger than that on the training rows by 2f/n of the variance that is left (Mallows).
+    error on fresh rows is larger than that on the training rows by 2f/n of the variance that is left (Mallows 1973).
     """
     square = max(float(score.means[1]), float(score.deviations[1]), 1e-12)
     left = float(score.means[0]) / square * (1 + 2 * freedoms / n_records)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtr
 
 from gratis.mechanisms.clipped_gradient import row_norms
 from gratis.mechanisms.location_scale import Standardiser
@@ -158,6 +159,8 @@ def _without_window(scaler: Standardiser) -> Standardiser:
 # Upper ends of the bins of sizes.
 EDGES = np.exp2((np.arange(BINS) + 1) / 2 + _TOP - BINS / 2)
 _GAUSSIAN = math.sqrt(math.pi / 2)  # deviation over mean size
+_STUDENT = 2 * math.sqrt(3) / math.pi  # mean size of Student's law with 3 degrees
+_UNALIKE = 0.02  # how far shares beyond a size differ between laws of one mean size
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +169,7 @@ class ResidualSizes:
 
     mean: float
     shares: Array | None = None  # of the bins; None: only the mean is known, and errors are taken to be normal
+    noise: float = 0.0  # deviation of a share
 
     @classmethod
     def of_counts(cls, noisy: Array, std: float, n_records: int) -> ResidualSizes:
@@ -178,7 +182,7 @@ class ResidualSizes:
             kept[top + 1] = max(float(beyond[top + 1]), 0.0)
         fewer = n_records - noisy.sum() > 3 * std * math.sqrt(BINS)  # records may be left out
         shares = kept / (max(float(noisy.sum()), 0.1 * n_records) if fewer else n_records)
-        return cls(max(float(shares @ (0.85 * EDGES)), float(EDGES[0])), shares)
+        return cls(max(float(shares @ (0.85 * EDGES)), float(EDGES[0])), shares, std / n_records)
 
     @property
     def deviation(self) -> float:
@@ -203,12 +207,17 @@ class ResidualSizes:
         return near, max(square, 0.0), max(lost, 0.0)
 
     def law(self) -> Array:
-        """Sizes and the share of records up to each of them, (2, bins), both rising."""
-        if self.shares is None:
-            beyond = np.array([math.erfc(edge / (_GAUSSIAN * self.mean) / math.sqrt(2)) for edge in EDGES])
-        else:  # summed from the top, where little noise adds up
-            beyond = np.append(np.maximum.accumulate(self.shares[:0:-1].cumsum())[::-1], 0.0)
-        return np.stack([EDGES, np.clip(1 - beyond, 0.0, 1.0)])
+        """Sizes and the share of records up to each of them, (2, bins), both rising.
+
+        The share beyond a size is the released one as far as its noise is below what laws of one mean differ by;
+        else that of Student's law with 3 degrees: for normal errors a little too far.
+        """
+        beyond = np.asarray(2 * stdtr(3, -_STUDENT * EDGES / self.mean))
+        if self.shares is not None:  # summed from the top, where little noise adds up
+            released = np.append(np.maximum.accumulate(self.shares[:0:-1].cumsum())[::-1], 0.0)
+            variance = self.noise**2 * np.arange(BINS - 1, -1, -1)
+            beyond += (released - beyond) * _UNALIKE**2 / (_UNALIKE**2 + variance)
+        return np.stack([EDGES, np.clip(1 - np.maximum.accumulate(beyond[::-1])[::-1], 0.0, 1.0)])
 
 
 def release_residual_sizes(
