@@ -165,7 +165,8 @@ def summed_up(cell: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     said["intercept"] = round(float(covered[:, 0].mean()), 4)
     said["width"] = round(float(np.median([one["width"][1:] for one in given])), 3)
     said["privacy"] = round(float(np.median([one["share"][1:] for one in given])), 3)
-    said["observed"] = round(float(np.mean([one["observed"] for one in given])), 4)
+    observed = [one["observed"] for one in given if "observed" in one]
+    said["observed"] = round(float(np.mean(observed)), 4) if observed else None
     details = plan(
         "linear", rows=int(rows), columns=int(columns), epsilon=float(epsilon), delta=DELTA, neighbouring=relation,
         inference=True,
