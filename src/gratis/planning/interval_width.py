@@ -31,9 +31,8 @@ _LEAST = 20.0 / math.sqrt(2.0)
 _QUANTILES = 512
 _DRAWS = 8  # of noisy counts of residuals
 _NOISY = 5  # draws of the Jacobian's noise
-_FAR = (
-    2.0  # ‖δ‖² over what noise explains of it, for two classes: 1.5 to 2.6 on synthetic tables of 5,000 and 20,000 rows
-)
+# ‖δ‖² over what noise explains of it, for two classes: 1.5 to 2.6 on synthetic tables where noise matters.
+_FAR = 2.0
 _UNEXPLAINED = 0.5  # the variance of errors, of the target's: decides little
 _RADII = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)  # K²/d_eff of the weights
 _WORTH = 0.02  # of the width: what being nearer to plain least squares may cost
