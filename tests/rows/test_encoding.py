@@ -145,6 +145,25 @@ def test_held_out_rows_are_a_partition_by_position(people: Path) -> None:
     assert sorted(np.concatenate(parts).tolist()) == [1.5, 2.5, 3.5]
 
 
+@pytest.mark.parametrize("held_out", [0.0, 0.2, 0.9])
+@pytest.mark.parametrize("at_once", [7, 1000])
+def test_blocks_hold_so_many_chosen_rows_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_out: float, at_once: int
+) -> None:
+    monkeypatch.setattr(encoding, "_POSITIONS_AT_ONCE", at_once)
+    n = 103
+    pa.parquet.write_table(pa.table({"a": np.arange(n) / 2, "y": np.arange(n) / 1.0}), tmp_path / "t.parquet")
+    table = open_table(tmp_path / "t.parquet")
+    schema, target = TableSchema.of(table, target="y"), Column(name="y", kind=Kind.NUMERIC)
+    stream = EncodedRows(table, schema, target, n, held_out=held_out, part="training")
+    expected = np.flatnonzero(~held_out_rows(0, n, held_out))
+    assert stream.n_rows == len(expected)
+    for size in (1, 4, 50):
+        blocks = stream.blocks(size)
+        assert [block.n_rows for block in blocks[:-1]] == [size] * (len(blocks) - 1)
+        np.testing.assert_array_equal(np.concatenate([block.arrays()[1] for block in blocks]), expected)
+
+
 @pytest.mark.parametrize(
     "schema",
     [

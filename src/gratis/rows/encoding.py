@@ -27,6 +27,7 @@ from gratis.rows.undecided import Problems, refuse_undecided
 __all__ = ["Column", "EncodedRows", "Kind", "TableSchema", "can_be_target", "distinct_values", "held_out_rows"]
 
 Array = NDArray[np.float64]
+_POSITIONS_AT_ONCE = 2**20  # rows of which it is said together whether they are chosen
 _NUMBERS_AT_ONCE = 2**19
 _WIDE_ROWS, _WIDE_NUMBERS = 256, 2**23
 
@@ -173,8 +174,7 @@ class EncodedRows:
         self._total, self._held_out, self._part = n_rows, held_out, part
         self._span: tuple[int, int] | None = None  # of positions in the table; None: all
         self.n_features = len(schema.names)
-        chosen = self._chosen(0, n_rows)
-        self.n_rows = n_rows if chosen is None else int(chosen.sum())
+        self.n_rows = self._count(0, n_rows)
         # Every column of a batch costs some microseconds whatever its length: wide tables take larger batches.
         wide = min(_WIDE_ROWS, _WIDE_NUMBERS // max(self.n_features, 1))
         self._batch_rows = whole_chunks(max(1, wide, min(2**16, _NUMBERS_AT_ONCE // max(self.n_features, 1))))
@@ -263,15 +263,22 @@ class EncodedRows:
 
     def blocks(self, size: int) -> list[EncodedRows]:
         """Return the same rows as streams of `size` rows each (the last may be shorter), each read by itself."""
-        chosen = self._chosen(0, self._total)
-        edges = range(size, self._total, size) if chosen is None else map(int, np.flatnonzero(chosen)[size::size])
-        return [self._within(first, last) for first, last in pairwise([0, *edges, self._total])]
+        return [self._within(first, last) for first, last in pairwise([0, *self._edges(size), self._total])]
+
+    def _edges(self, size: int) -> Iterator[int]:
+        """Where in the table the chosen rows `size`, 2·`size`, … stand."""
+        before = 0
+        for start in range(0, self._total, _POSITIONS_AT_ONCE):
+            count = min(_POSITIONS_AT_ONCE, self._total - start)
+            chosen = self._chosen(start, count)
+            places = np.arange(count) if chosen is None else np.flatnonzero(chosen)
+            yield from (int(start + place) for place in places[-before % size if before else size :: size])
+            before += len(places)
 
     def _within(self, start: int, stop: int) -> EncodedRows:
         part = copy(self)
         part._span = (start, stop)
-        chosen = self._chosen(start, stop - start)
-        part.n_rows = stop - start if chosen is None else int(chosen.sum())
+        part.n_rows = self._count(start, stop)
         return part
 
     def _read(self, names: Sequence[str] = ()) -> Iterator[Any]:
@@ -294,10 +301,19 @@ class EncodedRows:
     def _chosen(self, start: int, count: int) -> NDArray[np.bool_] | None:
         if self._mask is not None:
             return self._mask[start : start + count]
-        if self._part == "all":
+        if self._part == "all" or (self._part == "training" and not self._held_out):
             return None
         held = held_out_rows(start, count, self._held_out)
         return held if self._part == "held-out" else ~held
+
+    def _count(self, start: int, stop: int) -> int:
+        """How many rows from `start` to `stop` are chosen; in parts, because positions of all rows would be large."""
+        total = 0
+        for first in range(start, stop, _POSITIONS_AT_ONCE):
+            count = min(_POSITIONS_AT_ONCE, stop - first)
+            chosen = self._chosen(first, count)
+            total += count if chosen is None else int(chosen.sum())
+        return total
 
     def _targets(self, cells: Any) -> Array:
         if self._target.kind is Kind.CATEGORICAL:
