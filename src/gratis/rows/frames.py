@@ -93,8 +93,9 @@ class ExcelTable(_HeldFile):
         if openpyxl is None:
             raise GratisError("Excel files need openpyxl: pip install 'gratis[excel]'; or save the sheet as CSV")
         try:
-            sheet = openpyxl.load_workbook(self.path, read_only=True, data_only=True).worksheets[0]
-            rows = list(sheet.iter_rows(values_only=True))
+            with self.path.open("rb") as file:  # of a path the reader would keep its file open
+                sheet = openpyxl.load_workbook(file, read_only=True, data_only=True).worksheets[0]
+                rows = list(sheet.iter_rows(values_only=True))
         except Exception:  # whatever a damaged archive makes its reader raise, which may quote cells
             rows = []
         if not rows:
