@@ -47,9 +47,6 @@ _KINDS: dict[tuple[str, str], tuple[type[FitParameters], str]] = {
 }
 # Several classes have a curve each. Validation rows of texture (10 rows a line, .977 against .993 at ε = 100).
 _ROWS_PER_LINE = 20
-# And N/(d√K) from which their curves do better: letter (26) has 26 at ε = 1 and loses .06, pendigits (10) 23 and 46 and
-# loses .003 and gains .005, letter 71 at ε = 3 and gains .02. Split 80000 of letter and those of pendigits: not blind.
-_RECORDS_PER_CLASS_CURVE = 40
 # Of a number or two classes: N and N/d from which lines of the additive model do better (validation parts of airfoil,
 # concrete, energy, red and white wine, California, churn, coil2000, spambase, clean2; below, up to .04 worse).
 _LEAST_RECORDS, _RECORDS_PER_COLUMN = 170, 12
@@ -109,13 +106,10 @@ def choose_model(facts: Facts, budget: Budget) -> ModelChoice:
     have = f"{records / facts.columns:.0f} records a column in units of the noise (rows times μ)"
     model = MODELS[facts.task][0]
     lines = facts.columns * ((facts.classes or 2) - 1)
-    if facts.classes is not None and facts.classes > 2:
-        if facts.rows < _ROWS_PER_LINE * lines:
-            return ModelChoice(
-                model, f"{facts.rows / lines:.0f} rows a line of {lines}: too few for curves of all classes."
-            )
-        if records < _RECORDS_PER_CLASS_CURVE * facts.columns * facts.classes**0.5:
-            return ModelChoice(model, f"{have}: too few for curves of all {facts.classes} classes.")
+    if facts.classes is not None and facts.classes > 2 and facts.rows < _ROWS_PER_LINE * lines:
+        return ModelChoice(
+            model, f"{facts.rows / lines:.0f} rows a line of {lines}: too few for curves of all classes."
+        )
     if bends(records, facts.columns, facts.classes):
         return ModelChoice("additive", f"{have}: enough for curves, whose smoothness the released gradients decide.")
     if lines == facts.columns and records >= max(_LEAST_RECORDS, _RECORDS_PER_COLUMN * facts.columns):
