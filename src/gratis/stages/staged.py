@@ -63,10 +63,10 @@ __all__ = [
 ]
 
 # Shares of μ². With few records the target's place must be found first of all, and its level last; with plenty the
-# descent gets most. In between they move with ln N, N = nμ/κ. Chosen on other splits of housing, stock, energy, forest,
-# concrete, red wine, airfoil and communities than those reported.
-_SCARCE, _PLENTY = 18.0, 60.0
-_SCARCE_SHARES = {"features": 0.04, "target": 0.48, "second moments": 0.02, "descent": 0.04, "level": 0.42}
+# descent gets most. In between they move with ln N, N = nμ/κ. Chosen on validation parts of housing, stock, energy,
+# forest, concrete, red wine, airfoil, pmlb_4544 and fri_c4_100 (splits 9100 and later; docs/results/small.md).
+_SCARCE, _PLENTY = 14.0, 50.0
+_SCARCE_SHARES = {"features": 0.10, "target": 0.42, "second moments": 0.05, "descent": 0.15, "level": 0.28}
 _SHARES = {"features": 0.20, "target": 0.11, "second moments": 0.15, "descent": 0.50, "level": 0.04}
 # Classes: flat around it on validation rows of six tables (docs/results/classifiers.md). With plenty of records a
 # column its scale costs little to find, and the others get what that saves (validation rows of letter and pendigits at
@@ -76,10 +76,11 @@ _RICH_CLASS_SHARES = {"features": 0.05, "second moments": 0.20, "descent": 0.75}
 _RICH_FROM, _RICH = 60.0, 300.0
 
 
-# Fits of fewer than 50 records, in units of the noise, are doubted in full and of more than 150 not at all: the energy
-# of a fit under noisy second moments is too low an estimate to shrink what is known to be well determined. That is for
-# ten columns; more have as much more energy of noise as their root (validation parts of fri_c4_100 and pmlb_4544).
-_DOUBTED, _TRUSTED, _FEW_COLUMNS = 50.0, 150.0, 10.0
+# Fits of fewer than 20 records, in units of the noise, are doubted in full and of more than 60 not at all: the energy of
+# a fit under noisy second moments is too low an estimate to shrink what is known to be well determined, and the paid
+# score at the end says more (with 50 and 150 small fits were shrunk twice). That is for ten columns; more have as much
+# more energy of noise as their root (validation parts of the tables above).
+_DOUBTED, _TRUSTED, _FEW_COLUMNS = 20.0, 60.0, 10.0
 # Below `EVERYTHING` a part α of a fit is kept: 2α − α² of what there is to gain, and α² of its noise. Plain descent
 # knows no energy by which to doubt a fit, so there all of it is kept from four times as many on (validation parts of
 # fri_c4_100 and pmlb_4544).
