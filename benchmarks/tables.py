@@ -46,7 +46,7 @@ TABLES = (
     "california", "bike_hour", "winequality_white", "house_16H", "airfoil", "concrete", "winequality_red", "energy",
     "housing", "stock", "forest", "cpu_act", "pol", "mv", "adult_hours", "communities_crime", "pmlb_4544", "gas_drift",
     "fri_c4_100", "adult", "churn", "spambase", "coil2000", "clean2", "pendigits", "shuttle", "letter", "texture",
-    "optdigits", "dna", "mfeat_factors", "isolet", "nassCDS",
+    "optdigits", "dna", "mfeat_factors", "isolet", "nassCDS", "blogfeedback",
 )  # fmt: skip
 
 

@@ -76,8 +76,8 @@ _RICH_CLASS_SHARES = {"features": 0.05, "second moments": 0.20, "descent": 0.75}
 _RICH_FROM, _RICH = 60.0, 300.0
 
 
-# Fits of fewer than 20 records, in units of the noise, are doubted in full and of more than 60 not at all: the energy of
-# a fit under noisy second moments is too low an estimate to shrink what is known to be well determined, and the paid
+# Fits of fewer than 20 records, in units of the noise, are doubted in full and of more than 60 not at all: the energy
+# of a fit under noisy second moments is too low an estimate to shrink what is known to be well determined, and the paid
 # score at the end says more (with 50 and 150 small fits were shrunk twice). That is for ten columns; more have as much
 # more energy of noise as their root (validation parts of the tables above).
 _DOUBTED, _TRUSTED, _FEW_COLUMNS = 20.0, 60.0, 10.0
