@@ -86,3 +86,26 @@ def test_a_score_of_pure_noise_says_little_and_stays_in_bounds() -> None:
     assert -0.5 <= found.low < found.value < found.high <= 1
     sure = expected_accuracy(ReleasedScore(np.array([0.9]), np.array([0.001])), 10_000, 1000.0, 0.5)
     assert sure.low < 0.9 < sure.high < 0.94
+
+
+def test_a_target_whose_spread_could_not_be_told_is_named() -> None:
+    """Its scale is then far too wide: squares of the standardised target are nothing beside their noise."""
+    lost = expected_r_squared(ReleasedScore(np.array([0.02, 0.1]), np.array([0.08, 0.08])), 3000, 400.0, 4.0)
+    assert "subtract a public number" in lost.source
+    for mean, noise in ((1.0, 0.08), (0.1, 0.4)):  # found; too noisy to say
+        fit = expected_r_squared(ReleasedScore(np.array([0.02, mean]), np.full(2, noise)), 3000, 400.0, 4.0)
+        assert "public number" not in fit.source
+
+
+@pytest.mark.parametrize("model", ["DPLinearRegression", "DPAdditiveRegressor"])
+def test_fits_of_a_target_far_from_zero_say_that_they_may_be_off(model: str) -> None:
+    import gratis
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 2))
+    y = X @ [0.8, 0.6] + 0.3 * rng.normal(size=3000)
+    said = []
+    for offset in (0.0, 30.0, 1e6):
+        fit = getattr(gratis, model)(1.0, 1e-5, noise_seed=1, insecure_reproducible=True).fit(X, y + offset)
+        said.append("public number" in fit.expected_score_.source)
+    assert said == [False, False, True]

@@ -47,6 +47,9 @@ _SCARCE, _MANY = 15.0, 1000.0
 _MODEL_ERROR, _SCALES_ERROR, _ACCURACY_ERROR = 0.01, 0.6, 0.008
 _SAMPLING = 15.0
 _LITTLE_LEARNT, _BELOW = 60.0, 0.3
+# Squares of targets have mean 1 where their scale was found. Noise of at most .15 shows that, so a mean within three
+# deviations of 0 says that the scale is only the finest that could be told so far from zero, and the centre no better.
+_CLEAR, _SEEN = 0.15, 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,14 @@ def expected_r_squared(score: ReleasedScore, n_records: int, records: float, fre
     square = max(float(score.means[1]), float(score.deviations[1]), 1e-12)
     left = float(score.means[0]) / square * (1 + 2 * freedoms / n_records)
     noise = math.hypot(score.deviations[0], left * score.deviations[1]) / square
-    return _expected("r_squared", 1 - left, noise, n_records, records, low=-0.5, mean=0.0)
+    found = _expected("r_squared", 1 - left, noise, n_records, records, low=-0.5, mean=0.0)
+    if score.deviations[1] > _CLEAR or score.means[1] > _SEEN * score.deviations[1]:
+        return found
+    doubt = (
+        "the target lies so far from zero that its spread could not be told at this budget, and predictions may be far "
+        "off: subtract a public number from it, or give public scales"
+    )
+    return replace(found, source=f"{found.source}; {doubt}", details=found.details | {"spread_told": False})
 
 
 def kept_by_score(expected: float, signal: float, records: float) -> float:
