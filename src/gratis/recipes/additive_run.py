@@ -66,7 +66,9 @@ def run_additive(
     expected = run.expected_score(model)
     if plan.n_classes is None:
         kept = kept_by_score(expected.value, model.explained[0], plan.records)
-        model, expected = model.shrunk(kept), shrunk_r_squared(expected, kept, model.explained[0])
+        assert plan.target is not None
+        error = plan.target.centre_error
+        model, expected = model.shrunk(kept), shrunk_r_squared(expected, kept, model.explained[0], error)
     return model, expected, run.classes
 
 

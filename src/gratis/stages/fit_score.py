@@ -132,13 +132,22 @@ def kept_by_score(expected: float, signal: float, records: float) -> float:
     return some * (many + (1 - many) * min(max((1 + expected / max(signal, 0.02)) / 2, 0.0), 1.0))
 
 
-def shrunk_r_squared(expected: Prediction, share: float, signal: float) -> Prediction:
-    """What is expected once scores of variance `signal` are multiplied by `share`: sR² + s(1 − s)·signal."""
+def shrunk_r_squared(expected: Prediction, share: float, signal: float, level_error: float) -> Prediction:
+    """What is expected once scores of variance `signal` are multiplied by `share`: sR² + s(1 − s)·signal.
+
+    What is left of the fit is its level, which is off by `level_error` deviations of the target or so, here twice that:
+    the lower end says it.
+
+    >>> nothing = Prediction(quantity="r_squared", value=0.3, low=0.0, high=0.5, source="a score")
+    >>> shrunk_r_squared(nothing, 0.0, 0.5, 0.2).range
+    (-0.16, 0.0)
+    """
 
     def moved(value: float) -> float:
         return share * value + share * (1 - share) * min(signal, 1.0)
 
-    return replace(expected, value=moved(expected.value), low=moved(expected.low), high=moved(expected.high))
+    low = moved(expected.low) - (1 - share) * round((2 * level_error) ** 2, 12)
+    return replace(expected, value=moved(expected.value), low=low, high=moved(expected.high))
 
 
 def expected_accuracy(score: ReleasedScore, n_records: int, records: float, largest_share: float) -> Prediction:

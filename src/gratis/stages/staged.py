@@ -335,7 +335,7 @@ def fit_stages(
         # Of the flow that the descent follows: the mean of its last half is about where it is after three quarters.
         travel = 0.75 * settings.learning_rate * plan.steps
         freedoms = float(-np.expm1(-travel * moved.spectrum).sum())
-        expected, share = _scored(basis, parameters, plan, plan.score, freedoms, noise=noise)
+        expected, share = _scored(basis, parameters, plan, plan.score, freedoms, level_noise, noise=noise)
         parameters[:-1] *= share
     variances = averaged_noise(
         moved.spectrum, learning_rate=settings.learning_rate, steps=plan.steps,
@@ -362,6 +362,7 @@ def _scored(
     plan: StagedPlan,
     event: GaussianRelease,
     freedoms: float,
+    level_noise: float,
     *,
     noise: NoiseSource,
 ) -> tuple[Prediction, float]:
@@ -380,7 +381,7 @@ def _scored(
     found = release_score(basis.rows, squares, score_widths(left, event), plan.n_records, event, noise=noise)
     expected = expected_r_squared(found, plan.n_records, plan.records, freedoms)
     share = kept_by_score(expected.value, signal, plan.records)
-    return shrunk_r_squared(expected, share, signal), share
+    return shrunk_r_squared(expected, share, signal, level_noise), share
 
 
 @dataclass(frozen=True, slots=True)
