@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gratis.mechanisms.location_scale import Standardiser
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
 from gratis.numerics.rounding import ROWS_PER_CHUNK
@@ -14,6 +15,7 @@ from gratis.records.neighbouring import Neighbouring
 from gratis.stages.fit_score import ReleasedScore, expected_accuracy, expected_r_squared, plan_score, release_score
 
 N = 40
+TARGET = Standardiser(np.zeros(1), np.ones(1), np.full(1, 8.0))
 
 
 class Tape:
@@ -74,7 +76,7 @@ def test_ranges_hold_as_often_as_they_say() -> None:
             Rows.held(X[:n], y[:n]), squares, np.full(2, 8.0), n, event,
             noise=NoiseSource.insecure(seed),
         )  # fmt: skip
-        expected = expected_r_squared(score, n, n * mu, 0.0)
+        expected = expected_r_squared(score, TARGET, n, n * mu, 0.0)
         fresh = 1 - np.mean((y[n:] - X[n:, 0]) ** 2) / y[n:].var()
         inside.append(expected.low <= fresh <= expected.high)
     assert 0.7 < np.mean(inside) < 0.97
@@ -82,7 +84,7 @@ def test_ranges_hold_as_often_as_they_say() -> None:
 
 def test_a_score_of_pure_noise_says_little_and_stays_in_bounds() -> None:
     wild = ReleasedScore(np.array([-5.0, -3.0]), np.array([4.0, 4.0]))
-    found = expected_r_squared(wild, 50, 10.0, 5.0)
+    found = expected_r_squared(wild, TARGET, 50, 10.0, 5.0)
     assert -0.5 <= found.low < found.value < found.high <= 1
     sure = expected_accuracy(ReleasedScore(np.array([0.9]), np.array([0.001])), 10_000, 1000.0, 0.5)
     assert sure.low < 0.9 < sure.high < 0.94
@@ -90,10 +92,10 @@ def test_a_score_of_pure_noise_says_little_and_stays_in_bounds() -> None:
 
 def test_a_target_whose_spread_could_not_be_told_is_named() -> None:
     """Its scale is then far too wide: squares of the standardised target are nothing beside their noise."""
-    lost = expected_r_squared(ReleasedScore(np.array([0.02, 0.1]), np.array([0.08, 0.08])), 3000, 400.0, 4.0)
+    lost = expected_r_squared(ReleasedScore(np.array([0.02, 0.1]), np.array([0.08, 0.08])), TARGET, 3000, 400.0, 4.0)
     assert "subtract a public number" in lost.source
     for mean, noise in ((1.0, 0.08), (0.1, 0.4)):  # found; too noisy to say
-        fit = expected_r_squared(ReleasedScore(np.array([0.02, mean]), np.full(2, noise)), 3000, 400.0, 4.0)
+        fit = expected_r_squared(ReleasedScore(np.array([0.02, mean]), np.full(2, noise)), TARGET, 3000, 400.0, 4.0)
         assert "public number" not in fit.source
 
 
@@ -105,7 +107,7 @@ def test_fits_of_a_target_far_from_zero_say_that_they_may_be_off(model: str) -> 
     X = rng.normal(size=(3000, 2))
     y = X @ [0.8, 0.6] + 0.3 * rng.normal(size=3000)
     said = []
-    for offset in (0.0, 30.0, 1e6):
-        fit = getattr(gratis, model)(1.0, 1e-5, noise_seed=1, insecure_reproducible=True).fit(X, y + offset)
+    for target in (y, y + 30.0, y + 1e6, 1e18 * (y + 2.0)):
+        fit = getattr(gratis, model)(1.0, 1e-5, noise_seed=1, insecure_reproducible=True).fit(X, target)
         said.append("public number" in fit.expected_score_.source)
-    assert said == [False, False, True]
+    assert said == [False, False, True, True]

@@ -197,7 +197,7 @@ class _Run:
         found = release_score(
             usable, squares, score_widths(left, self.plan.score), n, self.plan.score, noise=self.noise
         )
-        return expected_r_squared(found, n, self.plan.records, self.freedoms)
+        return expected_r_squared(found, model.target, n, self.plan.records, self.freedoms)
 
     def _with_pairs(self, found: list[ScreenedPair]) -> CurveBasis:
         pairs = Pairs(tuple(pair.columns for pair in found), self.plan.pair_coordinates(max(len(found), 1)))

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from gratis.mechanisms.column_shapes import HIGHEST
+from gratis.mechanisms.location_scale import Standardiser
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
 from gratis.numerics.rounding import rounding_inflation
@@ -100,7 +102,9 @@ def release_score(
     return ReleasedScore(released * widths, event.noise_std * widths)
 
 
-def expected_r_squared(score: ReleasedScore, n_records: int, records: float, freedoms: float) -> Prediction:
+def expected_r_squared(
+    score: ReleasedScore, target: Standardiser, n_records: int, records: float, freedoms: float
+) -> Prediction:
     """R² on fresh rows, from the mean squares of residuals and of the target (about its released mean).
 
     `records` is N = nμ/κ of the whole fit. With `freedoms` f, the trace of what maps targets to fitted values, the
@@ -110,13 +114,15 @@ def expected_r_squared(score: ReleasedScore, n_records: int, records: float, fre
     left = float(score.means[0]) / square * (1 + 2 * freedoms / n_records)
     noise = math.hypot(score.deviations[0], left * score.deviations[1]) / square
     found = _expected("r_squared", 1 - left, noise, n_records, records, low=-0.5, mean=0.0)
-    if score.deviations[1] > _CLEAR or score.means[1] > _SEEN * score.deviations[1]:
+    doubt = ""
+    if score.deviations[1] <= _CLEAR and score.means[1] <= _SEEN * score.deviations[1]:
+        doubt = "the target lies so far from zero that its spread could not be told at this budget"
+    if abs(float(target.centre[0])) + float(target.window[0]) >= 2.0**HIGHEST:
+        doubt = f"the target has values beyond {2.0**HIGHEST:.0e}, which are not told apart"
+    if not doubt:
         return found
-    doubt = (
-        "the target lies so far from zero that its spread could not be told at this budget, and predictions may be far "
-        "off: subtract a public number from it, or give public scales"
-    )
-    return replace(found, source=f"{found.source}; {doubt}", details=found.details | {"spread_told": False})
+    source = f"{found.source}; {doubt}, and predictions may be far off: subtract a public number from it and divide it"
+    return replace(found, source=f"{source} by one, or give public scales", details=found.details | {"doubt": doubt})
 
 
 def kept_by_score(expected: float, signal: float, records: float) -> float:

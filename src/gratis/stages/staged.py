@@ -379,7 +379,7 @@ def _scored(
 
     left = min(max(1 - signal, _LEAST_LEFT), 1.0)
     found = release_score(basis.rows, squares, score_widths(left, event), plan.n_records, event, noise=noise)
-    expected = expected_r_squared(found, plan.n_records, plan.records, freedoms)
+    expected = expected_r_squared(found, basis.target, plan.n_records, plan.records, freedoms)
     share = kept_by_score(expected.value, signal, plan.records)
     return shrunk_r_squared(expected, share, signal, level_noise), share
 
