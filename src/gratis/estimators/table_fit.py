@@ -15,10 +15,11 @@ from gratis.estimators.persons import TablePersons
 from gratis.estimators.private_levels import plan_search
 from gratis.estimators.table_job import TableFit, TableJob
 from gratis.estimators.table_reading import CLASSES_OCCUR, TableReading
+from gratis.estimators.values import ROWS_A_CLASS
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
 from gratis.records.facts import Facts
-from gratis.rows.columns import Column, Kind, can_be_target
+from gratis.rows.columns import Column, Kind, can_be_target, is_text, plain
 from gratis.rows.encoding import EncodedRows, TableSchema, distinct_values
 from gratis.rows.person_ids import number_persons
 from gratis.rows.tables import Table
@@ -33,6 +34,7 @@ TASKS = ("regression", "classification")
 READABLE = "that cells can be read, and targets are present and of more than one value, is public"
 _A_NUMBER = "the target {!r} is taken for a number; if its values are classes, add --task classification"
 _MOST_CLASSES = 32  # whole numbers with at most so many values are taken for classes
+_MOST_WORDS = 1000  # of a target of text that is said to hold classes
 
 
 def opened_table(
@@ -109,7 +111,7 @@ def _target(
     if classes is not None:
         if task == "regression":
             raise GratisError("a regression has no classes: leave them out, or take --task classification")
-        if len(set(classes)) < 2:
+        if len(set(map(plain, classes))) < 2:
             raise GratisError("at least two different classes are needed")
         return Column(name=name, kind=Kind.CATEGORICAL, levels=tuple(classes)), "classification", ()
     offered = _offered(model)
@@ -119,20 +121,59 @@ def _target(
         raise GratisError(f"the target {name!r} does not hold numbers, so it cannot be regressed")
     if task == "auto" and (pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         task = "regression"
-    limit = _MOST_CLASSES if task == "auto" else 1000
-    values = distinct_values(table, name, 1 if task == "regression" else limit)
+    limit = 1 if task == "regression" else _class_limit(table, name, few=task == "auto" or not is_text(kind))
+    values = distinct_values(table, name, limit)
     if values is not None and len(values) < 2:
         raise GratisError(f"the target {name!r} has a single value: there is nothing to learn")
     if task == "regression" or (task == "auto" and values is None and numeric):
         assumed = () if task == "regression" else (f"that the target has more than {limit} different values is public",)
         return Column(name=name, kind=Kind.NUMERIC), "regression", assumed
-    if values is None:
-        raise GratisError(f"the target {name!r} has more than {limit} classes; list them in classes (--classes A,B,C)")
+    _refuse_published_values(table, name, values, limit)
+    values = tuple(dict.fromkeys(map(plain, values or ())))
     return (
         Column(name=name, kind=Kind.CATEGORICAL, levels=values),
         "classification",
         (CLASSES_OCCUR,),
     )
+
+
+def _class_limit(table: Table, name: str, *, few: bool) -> int:
+    """The most values that may pass for public classes: few unless they are words, and five rows each on average."""
+    limit, rows = _MOST_CLASSES if few else _MOST_WORDS, 0
+    for batch in table.batches([name], 2**16):
+        rows += batch.num_rows
+        if rows >= ROWS_A_CLASS * limit:
+            return limit
+    return max(2, rows // ROWS_A_CLASS)
+
+
+def _refuse_published_values(table: Table, name: str, values: tuple[str, ...] | None, limit: int) -> None:
+    """Refuse to take for classes what looks like values of persons: the model would publish every one of them."""
+    why = None
+    if values is None:
+        why = f"has more than {limit} different values"
+    elif len(values) > _MOST_CLASSES and all(map(_is_number, values)):
+        why = f"has more than {_MOST_CLASSES} different values"
+    elif any(map(_has_fraction, values)):
+        why = "holds numbers with fractions"
+    if why is not None:
+        listed = "classes=[…]" if table.for_python else "--classes A,B,C"
+        raise GratisError(
+            f"the target {name!r} {why}, and a model publishes its classes: list those that are public ({listed}), or "
+            "predict a number with a regression"
+        )
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _has_fraction(value: str) -> bool:
+    return _is_number(value) and not float(value).is_integer()
 
 
 def plan_table_fit(

@@ -10,7 +10,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from gratis.records.errors import GratisError
 
-__all__ = ["as_array", "encoded", "entries", "floats", "numbers_of_objects", "refuse_shape", "refuse_text"]
+__all__ = [
+    "ROWS_A_CLASS",
+    "as_array",
+    "encoded",
+    "entries",
+    "floats",
+    "numbers_of_objects",
+    "refuse_shape",
+    "refuse_text",
+]
+
+ROWS_A_CLASS = 5  # on average: labels of fewer rows are values of persons, which must not be taken for public classes
 
 
 def encoded(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.float64]:

@@ -243,15 +243,17 @@ class EncodedRows:
 
     def problems(self, *, missing_targets: bool = False) -> Problems:
         """Read everything once; return what `validate` refuses."""
-        seen, unreadable, missing = 0, frozenset[str](), False
+        seen, unreadable, missing, known = 0, frozenset[str](), False, False
         for batch in self._read():
             seen += batch.num_rows
             unreadable |= self._unreadable(batch)
-            missing = missing or not (missing_targets or np.isfinite(self._encoded(batch)[1]).all())
+            if not (missing_targets or (missing and known)):
+                finite = np.isfinite(self._encoded(batch)[1])
+                missing, known = missing or not finite.all(), known or bool(finite.any())
         if seen != self.n_rows:
             raise GratisError(f"{self.n_rows} rows were expected, but {seen} were read")
         used = {self._target.name, *(column.name for column in self._schema.used)}
-        return Problems(unreadable, frozenset(used & getattr(self.table, "broken", set())), missing)
+        return Problems(unreadable, frozenset(used & getattr(self.table, "broken", set())), missing, known)
 
     def _unreadable(self, batch: Any) -> frozenset[str]:
         cells = _cells(batch)

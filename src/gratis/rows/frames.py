@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.json
 
 from gratis.records.errors import GratisError
-from gratis.rows.tables import Table, _types, pandas_index
+from gratis.rows.tables import Table, _types, pandas_index, refuse_headless
 
 __all__ = ["ExcelTable", "FrameTable", "JSONLinesTable", "arrow_table"]
 
@@ -104,7 +104,9 @@ class ExcelTable(_HeldFile):
         columns = [
             _typed([row[place] if place < len(row) else None for row in rows[1:]]) for place in range(len(names))
         ]
-        self._hold(pa.Table.from_arrays(columns, names=names))
+        found = pa.Table.from_arrays(columns, names=names)
+        refuse_headless(found.schema)
+        self._hold(found)
 
 
 def _typed(cells: list[Any]) -> Any:

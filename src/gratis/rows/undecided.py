@@ -134,14 +134,21 @@ def refuse_undecided(types: Mapping[str, Any], others: Iterable[str], *, python:
 
 @dataclass(frozen=True, slots=True)
 class Problems:
-    """What reading all cells found, in names: columns of numbers with other cells, no UTF-8, targets that miss."""
+    """What reading all cells found, in names: columns of numbers with other cells, no UTF-8, targets that miss.
+
+    `known` says whether any target was read at all: where none was, leaving rows out would leave none.
+    """
 
     unreadable: frozenset[str] = frozenset()
     broken: frozenset[str] = frozenset()
     targets: bool = False
+    known: bool = False
 
     def __or__(self, other: Problems) -> Problems:
-        return Problems(self.unreadable | other.unreadable, self.broken | other.broken, self.targets or other.targets)
+        return Problems(
+            self.unreadable | other.unreadable, self.broken | other.broken, self.targets or other.targets,
+            self.known or other.known,
+        )  # fmt: skip
 
     def refuse(self, order: Iterable[str], target: str, *, python: bool) -> None:
         """Refuse all of it at once, with the options that let it pass."""
@@ -155,7 +162,11 @@ class Problems:
         if dirty:
             advice["numeric"] = dirty
             said.append(f"{_columns(dirty)} text among numbers in some rows")
-            effects.append("takes such cells for missing values")
+            effects.append("reads $1,200 and 12% as numbers and takes other such cells for missing values")
+        if self.targets and not self.known:
+            raise GratisError(
+                f"no row of the target {target!r} holds a declared class or a number: see how the file writes them"
+            )
         if self.targets:
             advice["missing_target"] = "leave-out"
             said.append(f"the target {target!r} is missing, infinite or no declared class in some rows")

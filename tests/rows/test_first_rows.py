@@ -1,0 +1,141 @@
+"""What a stranger's cells hold must not be published by a guess: headers that are records, targets that are values."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gratis import DPLogisticRegression, DPTableClassifier
+from gratis.cli.program import run
+from gratis.estimators.table_fit import plan_table_fit
+from gratis.records.budget import Budget
+from gratis.records.errors import GratisError
+from gratis.rows.columns import Column, Kind
+from gratis.rows.tables import numbers, open_table, refuse_headless
+
+RNG = np.random.default_rng(0)
+BUDGET = Budget(epsilon=1.0, delta=1e-5)
+NUMBER = st.one_of(st.integers(-(10**6), 10**6).map(str), st.floats(-1e6, 1e6).map(lambda x: f"{x:.2f}"))
+
+
+def task_of(frame: pd.DataFrame, path: Path, **told: Any) -> str:
+    frame.to_csv(path, index=False)
+    return plan_table_fit(path, "y", BUDGET, missing_target="leave-out", **told).task
+
+
+@pytest.mark.parametrize("rows", [60, 3000])
+@pytest.mark.parametrize("stray", [False, True])
+def test_values_of_persons_are_never_classes(rows: int, stray: bool, tmp_path: Path) -> None:
+    """Fractions, many numbers and about as many words as rows: all of them would stand in the model file."""
+    x = RNG.normal(size=rows)
+    few = RNG.choice([0.25, 0.5, 17.08], rows)  # few values, and values all the same
+    for values in (
+        RNG.normal(50, 9, rows).round(2),
+        few,
+        np.arange(rows) * 7,
+        np.array([f"n{i}" for i in range(rows)]),
+    ):
+        frame = pd.DataFrame({"x": x, "y": values.astype(object)})
+        if stray:
+            frame.loc[rows - 1, "y"] = "-"
+        with pytest.raises(GratisError, match="publishes its classes") as refused:
+            task_of(frame, tmp_path / "t.csv", task="classification")
+        assert not any(str(value) in str(refused.value) for value in values if len(str(value)) > 3)
+        if not stray:
+            with pytest.raises(GratisError, match=r"publishes its classes: .*classes=\[…\]"):
+                DPTableClassifier(1.0, 1e-5).fit(frame.infer_objects(), "y")
+        told = [str(value) for value in sorted(set(map(str, values)))[:2]]
+        assert task_of(frame, tmp_path / "t.csv", classes=told) == "classification"
+
+
+def test_few_whole_numbers_and_words_are_classes(tmp_path: Path) -> None:
+    x = RNG.normal(size=400)
+    for values in (np.arange(400) % 32, np.arange(400) % 3 / 1.0, np.array(list("abcd"))[np.arange(400) % 4]):
+        assert task_of(pd.DataFrame({"x": x, "y": values}), tmp_path / "t.csv", task="classification")
+    # Nobody said which: of whole numbers with few rows each, a number is predicted.
+    assert task_of(pd.DataFrame({"x": x[:60], "y": np.arange(60) % 20}), tmp_path / "t.csv") == "regression"
+    with pytest.raises(GratisError, match="classes"):
+        DPLogisticRegression(1.0, 1e-5).fit(x[:, None], np.arange(400) // 2)
+
+
+@given(st.lists(NUMBER, min_size=1, max_size=8), st.lists(st.sampled_from(["Rome", "", "x"]), max_size=2))
+def test_a_record_is_no_header(record: list[str], words: list[str]) -> None:
+    whole = all(cell.isdigit() for cell in record)
+    steps = {int(b) - int(a) for a, b in pairwise(record)} if whole else set()
+    if len(record) >= 4 and len(steps) == 1:
+        return  # 0, 1, 2, 3: they count columns
+    with pytest.raises(GratisError, match="no header") as refused:
+        refuse_headless(pa.schema([(name, pa.string()) for name in [*record, *words]]))
+    assert not any(cell in str(refused.value) for cell in record)
+
+
+@pytest.mark.parametrize(
+    "header", ["age,city,income", ",0,1,2,3,label", "country,2010,2015,2020,2025", "id,1x1,1x2,1x3", "x1,x2,y"]
+)
+def test_headers_of_names_pass(header: str) -> None:
+    refuse_headless(pa.schema([(name, pa.string()) for name in header.split(",")]))
+
+
+@pytest.mark.parametrize("kind", ["csv", "xlsx"])
+def test_a_file_without_a_header_is_refused_and_not_quoted(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame, path = pd.DataFrame([[67, 67.08, 67.08], [39, 71.5, 40.25]]), tmp_path / f"t.{kind}"
+    frame.to_csv(path, index=False, header=False) if kind == "csv" else frame.to_excel(path, index=False, header=False)
+    for target in ("67.08", "income"):
+        assert run(["fit", str(path), "--target", target, "--epsilon", "1", "--delta", "1e-5"]) == 2
+        said = capsys.readouterr().err
+        assert "no header" in said
+        assert "67" not in said
+
+
+@given(st.integers(-999, 999), st.integers(0, 3))
+def test_levels_are_numbers_however_they_are_written(number: int, zeros: int) -> None:
+    levels = (str(number), "other")
+    cells = [str(number), f"{number}." + "0" * zeros, f"{number}.5", f"x{number}", "007"]
+    found = Column(name="a", kind=Kind.CATEGORICAL, levels=levels).positions(pa.array(cells))
+    assert found.tolist() == [0, 0, -1, -1, -1]
+    assert Column(name="a", kind=Kind.CATEGORICAL, levels=levels).positions(pa.array([float(number)])).tolist() == [0]
+
+
+@pytest.mark.parametrize("levels", [("0", "1"), ("False", "True"), ("false", "true")])
+@pytest.mark.parametrize("cells", [[False, True], ["False", "True"], ["0.0", "1.0"], [0.0, 1.0], ["FALSE", "1"]])
+def test_truth_values_are_one_however_they_are_written(levels: tuple[str, ...], cells: list[Any]) -> None:
+    assert Column(name="a", kind=Kind.CATEGORICAL, levels=levels).positions(pa.array(cells)).tolist() == [0, 1]
+
+
+def test_classes_that_no_row_holds_are_refused_and_leaving_all_out_is_not_advised(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.csv"
+    pd.DataFrame({"x": RNG.normal(size=100), "y": ["1.0", "0.0"] * 50}).to_csv(path, index=False)
+    command = ["fit", str(path), "--target", "y", "--epsilon", "1", "--delta", "1e-5", "--output", str(tmp_path / "o")]
+    assert run([*command, "--classes", "yes,no"]) == 2
+    said = capsys.readouterr().err
+    assert "holds a declared class" in said
+    assert "leave-out" not in said
+    assert run([*command, "--classes", "0,1", "--no-audit", "--no-report"]) == 0
+
+
+@given(st.integers(0, 10**9), st.integers(0, 99), st.sampled_from("$€£¥₹"), st.sampled_from(["", "-"]))
+def test_amounts_are_read_cell_by_cell(whole: int, cents: int, sign: str, minus: str) -> None:
+    value = float(f"{minus}{whole}.{cents:02}")
+    cells = [f"{minus}{sign}{whole:,}.{cents:02}", f"{minus}{whole:,}.{cents:02} {sign}", f"{minus}{whole}.{cents:02}%"]
+    found = numbers(pa.array([*cells, "-", f"{sign}1.200", "0,125", "n/a", None]))
+    assert found[:3].tolist() == [value] * 3
+    assert np.isnan(found[3:]).all()
+
+
+def test_amounts_with_a_decimal_comma(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a;b\n1,5;1.200,50 €\n2,5;900 €\n3,5;1.200 €\n4,5;12,5 %\n", encoding="utf-8")
+    batch = next(iter(open_table(path).batches(["b"], 10)))
+    assert numbers(batch.column("b")).tolist() == [1200.5, 900.0, 1200.0, 12.5]
