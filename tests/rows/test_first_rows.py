@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gratis import DPLogisticRegression, DPTableClassifier
+from gratis import DPLogisticRegression, DPTableClassifier, DPTableRegressor
 from gratis.cli.program import run
 from gratis.estimators.table_fit import plan_table_fit
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
 from gratis.rows.columns import Column, Kind
+from gratis.rows.encoding import TableSchema
 from gratis.rows.tables import numbers, open_table, refuse_headless
+from gratis.rows.undecided import UndecidedError
 
 RNG = np.random.default_rng(0)
 BUDGET = Budget(epsilon=1.0, delta=1e-5)
@@ -139,3 +142,66 @@ def test_amounts_with_a_decimal_comma(tmp_path: Path) -> None:
     path.write_text("a;b\n1,5;1.200,50 €\n2,5;900 €\n3,5;1.200 €\n4,5;12,5 %\n", encoding="utf-8")
     batch = next(iter(open_table(path).batches(["b"], 10)))
     assert numbers(batch.column("b")).tolist() == [1200.5, 900.0, 1200.0, 12.5]
+
+
+STRAY = ["-", "n.a.", "unknown"]
+
+
+def printed(said: str) -> list[str]:
+    return shlex.split(said.partition("all of it in one command:\n")[2])[1:]
+
+
+@pytest.mark.parametrize("told", [[], ["--task", "regression"], ["--model", "linear"]])
+@pytest.mark.parametrize("amounts", [False, True])
+def test_numbers_with_stray_cells_are_read_by_the_command_that_is_printed(
+    told: list[str], amounts: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Features and target, all of them by one command; the target's stray cells are rows that contribute nothing."""
+    x, z = RNG.normal(50, 9, (2, 900)).round(2)
+    frame = pd.DataFrame({"x": x, "z": z, "y": (1000 * x).round(0)}).astype(object)
+    for name in frame:
+        frame[name] = [f"${value:,.2f}" if amounts else str(value) for value in frame[name]]
+        frame.loc[RNG.choice(900, 90, replace=False), name] = RNG.choice(STRAY, 90)
+    path = tmp_path / "t.csv"
+    frame.to_csv(path, index=False)
+    command = ["fit", str(path), "--target", "y", "--epsilon", "8", "--delta", "1e-5", "--output", str(tmp_path / "o")]
+    assert run([*command, *told]) == 2
+    said = capsys.readouterr().err
+    assert "--numeric x,z,y --missing-target leave-out" in said
+    assert not any(cell in said for cell in (*STRAY[1:], *map(str, x[:20])))
+    assert run([*printed(said), "--no-audit", "--no-report"]) == 0
+    capsys.readouterr()
+    model = DPTableRegressor.load(tmp_path / "o" / "model.gratis")
+    assert model.schema_.names == ("x", "z")
+    assert model.score(pd.DataFrame({"x": x, "z": z}), 1000 * x) > 0.8
+
+
+def test_a_target_alone_is_read_by_what_is_advised_and_words_are_not_called_numbers(tmp_path: Path) -> None:
+    x = RNG.normal(50, 9, 900).round(2)
+    frame = pd.DataFrame({"x": x, "y": [STRAY[0] if i % 9 == 0 else str(value) for i, value in enumerate(x)]})
+    with pytest.raises(UndecidedError) as refused:
+        DPTableRegressor(1.0, 1e-5).fit(frame, "y")
+    assert refused.value.advice == {"numeric": ("y",), "missing_target": "leave-out"}
+    assert DPTableRegressor(1.0, 1e-5, **refused.value.advice).plan(frame, "y").task == "regression"
+    lenient = TableSchema((Column(name="y", kind=Kind.NUMERIC, lenient=True),))
+    assert DPTableRegressor(1.0, 1e-5, schema=lenient, missing_target="leave-out").plan(frame, "y").target.lenient
+    words = frame.assign(y=np.where(x > 50, "a", "b"))
+    with pytest.raises(GratisError, match="cannot be regressed"):
+        DPTableRegressor(1.0, 1e-5).fit(words, "y")
+
+
+@pytest.mark.parametrize(
+    ("form", "advised"),
+    [("%m/%d/%Y", "%m/%d/%Y"), ("%d/%m/%y", "%d/%m/%y"), ("%m-%d-%Y %H:%M", None), ("%Y/%m/%d", None)],
+)
+def test_dates_are_named_with_the_format_that_reads_them(form: str, advised: str | None, tmp_path: Path) -> None:
+    days = pd.Timestamp("2013-01-01 07:30") + pd.to_timedelta(RNG.integers(0, 900, 500), "D")
+    path = tmp_path / "t.csv"
+    pd.DataFrame({"x": np.arange(500), "when": days.strftime(form), "y": np.arange(500) / 7}).to_csv(path, index=False)
+    with pytest.raises(UndecidedError, match=f'"format": "{advised or form}"') as refused:
+        plan_table_fit(path, "y", BUDGET)
+    assert refused.value.advice["ignore"] == ("when",)
+    declared = Column.from_json("when", {"kind": "date", "format": form})
+    found = declared.encode(next(iter(open_table(path).batches(["when"], 500))).column("when"))
+    assert np.isfinite(found).all()
+    assert ("when.hour" in declared.names) == ("%H" in form)

@@ -19,11 +19,12 @@ from gratis.estimators.values import ROWS_A_CLASS
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
 from gratis.records.facts import Facts
-from gratis.rows.columns import Column, Kind, can_be_target, is_text, plain
+from gratis.rows.columns import Column, Kind, can_be_target, is_number, is_text, plain
 from gratis.rows.encoding import EncodedRows, TableSchema, distinct_values
+from gratis.rows.first_cells import first_looks
 from gratis.rows.person_ids import number_persons
 from gratis.rows.tables import Table
-from gratis.rows.undecided import UndecidedError
+from gratis.rows.undecided import AS_NUMBERS, UndecidedError
 
 __all__ = ["READABLE", "TASKS", "TableFit", "TableJob", "opened_table", "plan_table_fit", "table_sizes"]
 
@@ -33,6 +34,7 @@ _COPIES = 6  # of the matrix, that a fit in memory needs
 TASKS = ("regression", "classification")
 READABLE = "that cells can be read, and targets are present and of more than one value, is public"
 _A_NUMBER = "the target {!r} is taken for a number; if its values are classes, add --task classification"
+_LEFT_OUT = "lets rows without a target, if there are any, contribute nothing"
 _MOST_CLASSES = 32  # whole numbers with at most so many values are taken for classes
 _MOST_WORDS = 1000  # of a target of text that is said to hold classes
 
@@ -54,12 +56,13 @@ def opened_table(
     except UndecidedError as error:
         undecided = error
     if undecided is not None:
-        raise _with_target(undecided, table.types[target], target, task, model, classes, missing_target)
+        raise _with_target(undecided, table, target, how, task, model, classes, missing_target)
     full.check_types(table)
     if not full.names:
         raise GratisError("there is no column left to learn from")
     asked = task
-    column, task, assumptions = _target(table, target, how.declared().column(target), task, classes, model)
+    declared = how.declared().column(target)
+    column, task, assumptions = _target(table, target, declared, task, classes, model, missing_target)
     assumptions += (READABLE,)
     if not table.states_types:
         assumptions += ("the types of columns, guessed from the first cells of the CSV file, are public",)
@@ -67,13 +70,16 @@ def opened_table(
 
 
 def _with_target(
-    error: UndecidedError, kind: Any, target: str, task: str, model: str, classes: Sequence[str] | None, missing: str
-) -> UndecidedError:
+    error: UndecidedError, table: Table, target: str, how: TableReading, task: str, model: str,
+    classes: Sequence[str] | None, missing: str,
+) -> UndecidedError:  # fmt: skip
     """The refusal of columns with what may come next, for the target's rows are not read yet: one fix for all of it."""
+    kind = table.types[target]
+    regressed = task == "regression" or (task == "auto" and "regression" in _offered(model))
+    if regressed and classes is None and how.declared().column(target) is None and first_looks(table, [target]).numbers:
+        error = error.along_with({"numeric": (target,)}, "" if "numeric" in error.advice else AS_NUMBERS)
     if missing == "refuse":
-        error = error.along_with(
-            {"missing_target": "leave-out"}, "lets rows without a target, if there are any, contribute nothing"
-        )
+        error = error.along_with({"missing_target": "leave-out"}, _LEFT_OUT)
     if task == "auto" and classes is None and _offered(model) == list(TASKS) and pa.types.is_floating(kind):
         error = error.along_with({}, otherwise=f"; {_A_NUMBER.format(target)}")
     return error
@@ -99,13 +105,20 @@ def _offered(model: str) -> list[str]:
 
 
 def _target(
-    table: Table, name: str, declared: Column | None, task: str, classes: Sequence[str] | None, model: str
+    table: Table,
+    name: str,
+    declared: Column | None,
+    task: str,
+    classes: Sequence[str] | None,
+    model: str,
+    missing: str,
 ) -> tuple[Column, str, tuple[str, ...]]:
     """Return how the target is read, the task, and what that assumes."""
     kind = table.types[name]
+    told = declared is not None and declared.kind is Kind.NUMERIC
     if not can_be_target(kind):
         raise GratisError(f"the target {name!r} holds values of the type {kind}; turn them into numbers or text first")
-    numeric = any(test(kind) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
+    numeric = told or is_number(kind)
     if classes is None and declared is not None and declared.levels is not None:
         classes = declared.levels
     if classes is not None:
@@ -118,8 +131,9 @@ def _target(
     if task == "auto" and len(offered) == 1:
         task = offered[0]
     if task == "regression" and not numeric:
+        _refuse_text_of_numbers(table, name, missing)
         raise GratisError(f"the target {name!r} does not hold numbers, so it cannot be regressed")
-    if task == "auto" and (pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+    if task == "auto" and (told or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         task = "regression"
     limit = 1 if task == "regression" else _class_limit(table, name, few=task == "auto" or not is_text(kind))
     values = distinct_values(table, name, limit)
@@ -127,7 +141,9 @@ def _target(
         raise GratisError(f"the target {name!r} has a single value: there is nothing to learn")
     if task == "regression" or (task == "auto" and values is None and numeric):
         assumed = () if task == "regression" else (f"that the target has more than {limit} different values is public",)
-        return Column(name=name, kind=Kind.NUMERIC), "regression", assumed
+        return Column(name=name, kind=Kind.NUMERIC, lenient=told), "regression", assumed
+    if task == "auto" and _published(values, limit):
+        _refuse_text_of_numbers(table, name, missing)
     _refuse_published_values(table, name, values, limit)
     values = tuple(dict.fromkeys(map(plain, values or ())))
     return (
@@ -147,21 +163,36 @@ def _class_limit(table: Table, name: str, *, few: bool) -> int:
     return max(2, rows // ROWS_A_CLASS)
 
 
+def _published(values: tuple[str, ...] | None, limit: int) -> str | None:
+    """Why values are none of classes but of persons; None where they may be classes."""
+    if values is None:
+        return f"has more than {limit} different values"
+    if len(values) > _MOST_CLASSES and all(map(_is_number, values)):
+        return f"has more than {_MOST_CLASSES} different values"
+    return "holds numbers with fractions" if any(map(_has_fraction, values)) else None
+
+
 def _refuse_published_values(table: Table, name: str, values: tuple[str, ...] | None, limit: int) -> None:
     """Refuse to take for classes what looks like values of persons: the model would publish every one of them."""
-    why = None
-    if values is None:
-        why = f"has more than {limit} different values"
-    elif len(values) > _MOST_CLASSES and all(map(_is_number, values)):
-        why = f"has more than {_MOST_CLASSES} different values"
-    elif any(map(_has_fraction, values)):
-        why = "holds numbers with fractions"
+    why = _published(values, limit)
     if why is not None:
         listed = "classes=[…]" if table.for_python else "--classes A,B,C"
         raise GratisError(
             f"the target {name!r} {why}, and a model publishes its classes: list those that are public ({listed}), or "
             "predict a number with a regression"
         )
+
+
+def _refuse_text_of_numbers(table: Table, name: str, missing: str) -> None:
+    """Refuse a target of text that looks like numbers, with the options that read it."""
+    if not first_looks(table, [name]).numbers:
+        return
+    error = UndecidedError(
+        f"the target {name!r} holds text", {"numeric": (name,)}, (AS_NUMBERS,), python=table.for_python
+    )
+    if missing == "refuse":
+        error = error.along_with({"missing_target": "leave-out"}, _LEFT_OUT)
+    raise error
 
 
 def _is_number(value: str) -> bool:

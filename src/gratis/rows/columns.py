@@ -177,7 +177,8 @@ class Column:
             raise GratisError(f"the buckets of {name!r} must be a whole number")
         parts, form, unreadable = (data.get(key) for key in ("parts", "format", "unreadable"))
         if data["kind"] == Kind.DATE and parts is None:
-            parts = list(usual_parts(pa.timestamp("s")))
+            timed = form is None or re.search("%[HIklTRrXcs+]", str(form))
+            parts = list(usual_parts(pa.timestamp("s") if timed else pa.date32()))
         if parts is not None and not (isinstance(parts, list) and all(isinstance(part, str) for part in parts)):
             raise GratisError(f"the parts of {name!r} must be a list of texts")
         if form is not None and not isinstance(form, str):

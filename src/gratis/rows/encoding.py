@@ -20,6 +20,7 @@ from gratis.records.errors import ChangedTableError, GratisError
 from gratis.records.progress import counted
 from gratis.records.strict_json import read_json
 from gratis.rows.columns import Column, Kind, as_text, can_be_target, in_words, is_number
+from gratis.rows.first_cells import first_looks
 from gratis.rows.readings import ColumnReading, left_out_by_name, read_columns
 from gratis.rows.tables import Table, numbers_into, unreadable
 from gratis.rows.undecided import Problems, refuse_undecided
@@ -131,7 +132,8 @@ class TableSchema:
         }
         undecided = {name: table.types[name] for name, column in columns.items() if column is None}
         others = [name for name, column in columns.items() if column is not None and column.kind is not Kind.IGNORED]
-        refuse_undecided(undecided, others, python=table.for_python)
+        if undecided:
+            refuse_undecided(undecided, others, first_looks(table, list(undecided)), python=table.for_python)
         return cls(tuple(column for column in columns.values() if column is not None))
 
     def readings(self, table: Table, target: Column | None = None) -> tuple[ColumnReading, ...]:
