@@ -241,8 +241,7 @@ def plan_table_fit(
     planned : a plan made before, which must be for these rows, columns, classes and this budget.
     unit : the column that says whose row each is; then persons are what is protected and counted, and it is no feature.
     """
-    if task not in ("auto", *TASKS):
-        raise GratisError(f"unknown task {task!r}; expected auto, regression or classification")
+    _refuse_unknown_task(task)
     if model not in {"auto", *(name for names in MODELS.values() for name in names)}:
         known = dict.fromkeys(name for names in MODELS.values() for name in names)
         raise GratisError(f"unknown model {model!r}; expected auto, {', '.join(known)}")
@@ -300,8 +299,8 @@ def plan_table_fit(
         check_features(given, rows.n_features, n_classes, options)
     if planned is not None and (planned.facts != facts or planned.budget != budget):
         raise GratisError(
-            f"the plan is for {planned.facts.rows} rows, {planned.facts.columns} columns and "
-            f"{planned.facts.classes or 'no'} classes at {planned.budget.describe()}, not for this file"
+            f"the plan is for {_sizes(planned.facts)} at {planned.budget.describe()}, but this file has {_sizes(facts)}"
+            + ("" if planned.budget == budget else f" and the budget is {budget.describe()}")
         )
     return TableJob(
         table=table, schema=full, target=column, task=task, budget=budget, n_rows=n_rows, held_out=held_out,
@@ -309,6 +308,15 @@ def plan_table_fit(
         options=options, plan=planned or plan(chosen, **asdict(facts), budget=budget, **options),
         missing_target=missing_target, task_words=said, reading=how, search=search, persons=persons,
     )  # fmt: skip
+
+
+def _sizes(facts: Facts) -> str:
+    return f"{facts.rows} rows, {facts.columns} columns and {facts.classes or 'no'} classes"
+
+
+def _refuse_unknown_task(task: str) -> None:
+    if task not in ("auto", *TASKS):
+        raise GratisError(f"unknown task {task!r}; expected auto, regression or classification")
 
 
 def _refuse_units(model: str, reading: dict[str, Any], options: dict[str, Any]) -> None:
@@ -323,7 +331,10 @@ def _refuse_units(model: str, reading: dict[str, Any], options: dict[str, Any]) 
         raise GratisError("levels are searched row by row: with --unit, list them (--levels) or hash them (--hash)")
 
 
-def table_sizes(path: str | os.PathLike[str], target: str, **reading: Any) -> tuple[int, int, int | None]:
+def table_sizes(
+    path: str | os.PathLike[str], target: str, task: str = "auto", **reading: Any
+) -> tuple[int, int, int | None]:
     """Return rows, encoded columns and the number of classes (None for regression); `reading` as in `TableReading`."""
-    table, full, column, *_ = opened_table(path, target, "auto", "auto", None, TableReading(**reading))
+    _refuse_unknown_task(task)
+    table, full, column, *_ = opened_table(path, target, task, "auto", None, TableReading(**reading))
     return table.count_rows(), len(full.names), None if column.levels is None else len(column.levels)
