@@ -72,3 +72,10 @@ def test_a_model_file(tmp_path):
 def test_bad_arguments_get_one_sentence(arguments, words):
     with pytest.raises(GratisError, match=words):
         run(*arguments)
+
+
+@pytest.mark.parametrize("name", ["additive", "random-features"])
+def test_models_of_fit_are_known_by_their_names_there(name):
+    result = run(name, "--n", "20", "--d", "2", "--pairs", "1")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(f"{name}-regressor: consistent")

@@ -54,8 +54,20 @@ def refuse_text(**tables: Any) -> None:
         refuse_shape(name, array)
         if array.dtype.kind == "c":
             raise GratisError(f"Complex data not supported: {name} must hold real numbers")
+        found = None
         if array.dtype.kind in "OUS" and array.ndim and _holds_text(array):
-            raise GratisError(f"{name} must hold numbers only, but some of its entries are text")
+            found = "text"
+        elif array.dtype.kind in "OmM" and array.ndim and _holds_dates(values, array):
+            found = "dates"
+        if found is not None:
+            elsewhere = ": DPTableRegressor and DPTableClassifier read tables as they are" if name == "X" else ""
+            raise GratisError(f"{name} must hold numbers only, but some of its entries are {found}{elsewhere}")
+
+
+def _holds_dates(values: Any, array: NDArray[Any]) -> bool:
+    if array.dtype.kind in "mM":
+        return True
+    return any(getattr(kind, "kind", "") in ("m", "M") for kind in getattr(values, "dtypes", ()))
 
 
 def as_array(name: str, values: Any) -> NDArray[Any]:

@@ -38,6 +38,7 @@ __all__ = [
     "open_table",
     "pandas_index",
     "refuse_headless",
+    "refuse_same_names",
     "unreadable",
 ]
 
@@ -469,11 +470,15 @@ def _types(schema: Any) -> dict[str, Any]:
         names = None  # the exception holds the header's bytes: it must not be the context of ours
     if names is None:
         raise GratisError("the names of the columns must be UTF-8 text")
-    found = dict(zip(names, schema.types, strict=True))
-    if len(found) != len(names):
+    refuse_same_names(names)
+    return dict(zip(names, schema.types, strict=True))
+
+
+def refuse_same_names(names: Sequence[str]) -> None:
+    """Refuse a name that two columns have."""
+    if len(set(names)) != len(names):
         twice = next(name for place, name in enumerate(names) if name in names[:place])
         raise GratisError(f"the column name {twice!r} occurs more than once; rename one of them")
-    return found
 
 
 def refuse_headless(schema: Any) -> None:
