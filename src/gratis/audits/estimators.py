@@ -83,7 +83,9 @@ def _looked_at(model: Any, record: Array) -> Array:
     if hasattr(model, "fit_"):
         parameters = model.fit_.parameters
         return np.ravel(parameters if parameters.size <= _FEW else model.fit_.scores(record))
-    return np.ravel(model._class_scores(record) if hasattr(model, "classes_") else model._raw_scores(record))
+    if hasattr(model, "classes_"):
+        return np.ravel(model._class_scores(record))
+    return np.ravel(getattr(model, "_raw_scores", model.predict)(record))  # of features before a clip, if there is one
 
 
 def _exchange(n: int, d: int, n_classes: int | None, *, private_scales: bool) -> tuple[Array, Array, Array]:
