@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -41,9 +42,12 @@ _MOST_WORDS = 1000  # of a target of text that is said to hold classes
 
 def opened_table(
     path: str | os.PathLike[str] | Table, target: str, task: str, model: str, classes: Sequence[str] | None,
-    how: TableReading, missing_target: str = "leave-out",
+    how: TableReading, missing_target: str = "leave-out", records: Callable[[], int] | None = None,
 ) -> tuple[Table, TableSchema, Column, str, tuple[str, ...], str | None]:  # fmt: skip
-    """Open a table and say how its columns and its target are read; last, which task was taken if it was not told."""
+    """Open a table and say how its columns and its target are read; last, which task was taken if it was not told.
+
+    `records` counts the public units where those are not the rows.
+    """
     table = how.open(path)
     if target not in table.types:
         known = ", ".join(map(repr, list(table.types)[:20])) + (", …" if len(table.types) > 20 else "")
@@ -62,7 +66,7 @@ def opened_table(
         raise GratisError("there is no column left to learn from")
     asked = task
     declared = how.declared().column(target)
-    column, task, assumptions = _target(table, target, declared, task, classes, model, missing_target)
+    column, task, assumptions = _target(table, target, declared, task, classes, model, missing_target, records)
     assumptions += (READABLE,)
     if not table.states_types:
         assumptions += ("the types of columns, guessed from the first cells of the CSV file, are public",)
@@ -112,6 +116,7 @@ def _target(
     classes: Sequence[str] | None,
     model: str,
     missing: str,
+    records: Callable[[], int] | None,
 ) -> tuple[Column, str, tuple[str, ...]]:
     """Return how the target is read, the task, and what that assumes."""
     kind = table.types[name]
@@ -135,7 +140,7 @@ def _target(
         raise GratisError(f"the target {name!r} does not hold numbers, so it cannot be regressed")
     if task == "auto" and (told or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         task = "regression"
-    limit = 1 if task == "regression" else _class_limit(table, name, few=task == "auto" or not is_text(kind))
+    limit = 1 if task == "regression" else _class_limit(table, name, records, few=task == "auto" or not is_text(kind))
     values = distinct_values(table, name, limit)
     if values is not None and len(values) < 2:
         raise GratisError(f"the target {name!r} has a single value: there is nothing to learn")
@@ -153,14 +158,21 @@ def _target(
     )
 
 
-def _class_limit(table: Table, name: str, *, few: bool) -> int:
-    """The most values that may pass for public classes: few unless they are words, and five rows each on average."""
-    limit, rows = _MOST_CLASSES if few else _MOST_WORDS, 0
-    for batch in table.batches([name], 2**16):
-        rows += batch.num_rows
-        if rows >= ROWS_A_CLASS * limit:
-            return limit
-    return max(2, rows // ROWS_A_CLASS)
+def _class_limit(table: Table, name: str, records: Callable[[], int] | None, *, few: bool) -> int:
+    """The most values that may pass for public classes: few unless they are words, and five records each on average.
+
+    `records` counts persons, where it is given: how many rows they have must not decide anything.
+    """
+    limit = _MOST_CLASSES if few else _MOST_WORDS
+    if records is None:
+        count = 0
+        for batch in table.batches([name], 2**16):
+            count += batch.num_rows
+            if count >= ROWS_A_CLASS * limit:
+                break
+    else:
+        count = records()
+    return max(2, min(limit, count // ROWS_A_CLASS))
 
 
 def _published(values: tuple[str, ...] | None, limit: int) -> str | None:
@@ -258,8 +270,12 @@ def plan_table_fit(
     path = how.open(path)
     if unit is not None:
         TablePersons.check_column(path, unit, target)
-    table, full, column, task, assumptions, said = opened_table(path, target, task, model, classes, how, missing_target)
-    persons = None if unit is None else TablePersons.of(table, unit, held_out)
+    people = None if unit is None else cache(partial(TablePersons.of, path, unit, held_out))
+    counted_persons = None if people is None else lambda: number_persons(people().names)[1]
+    table, full, column, task, assumptions, said = opened_table(
+        path, target, task, model, classes, how, missing_target, counted_persons
+    )
+    persons = None if people is None else people()
     if missing_target == "leave-out":
         assumptions = tuple(one for one in assumptions if one != READABLE)
     if (options or {}).get("inference") or (planned is not None and planned.choices.get("inference")):
