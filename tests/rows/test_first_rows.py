@@ -67,6 +67,10 @@ def test_few_whole_numbers_and_words_are_classes(tmp_path: Path) -> None:
     assert task_of(pd.DataFrame({"x": x[:60], "y": np.arange(60) % 20}), tmp_path / "t.csv") == "regression"
     with pytest.raises(GratisError, match="classes"):
         DPLogisticRegression(1.0, 1e-5).fit(x[:, None], np.arange(400) // 2)
+    for rows in (10, 400):  # of persons, their number decides, whatever their rows
+        ids = np.minimum(np.arange(rows), 9)
+        with pytest.raises(GratisError, match="five records"):
+            DPLogisticRegression(1.0, 1e-5).fit(x[:rows, None], np.arange(rows) % 5, groups=ids)
 
 
 @given(st.lists(NUMBER, min_size=1, max_size=8), st.lists(st.sampled_from(["Rome", "", "x"]), max_size=2))
