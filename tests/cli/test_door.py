@@ -53,6 +53,8 @@ def test_the_one_fix_that_is_printed_leads_to_a_model(
     assert run(shlex.split(printed[1])[1:]) == 0
     said = capsys.readouterr().err
     assert "index" in said
+    assert "Levels found within the budget: 2 of 'town'; they are in" in said
+    assert "levels.json" in said
     assert "common levels are found within the budget" in said
     certificate = Certificate.read(tmp_path / "out" / "certificate.json")
     assert verify_certificate(certificate) == []
@@ -189,3 +191,34 @@ def test_balanced_classes_from_the_command_line(tmp_path: Path, capsys: pytest.C
     assert (model.predict(x) == 1).mean() > 1.3 * (rare == "yes").mean()  # without it: fewer than there are
     assert run(["fit", str(tmp_path / "t.csv"), "--target", "b", "--ignore", "rare", "--balanced", *common]) == 2
     assert "weights of classes" in capsys.readouterr().err
+
+
+def test_compare_runs_by_the_fix_that_it_prints(homes: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", str(homes), "--target", "price", "--epsilon", "1"]) == 2
+    said = capsys.readouterr().err
+    printed = re.search(r"^  (gratis compare .*)$", said, re.MULTILINE)
+    assert printed
+    assert "--missing-target" not in said
+    assert run(shlex.split(printed[1])[1:]) == 0
+    assert "n = 2000" in capsys.readouterr().out
+
+
+def test_a_column_without_a_common_level_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    path = tmp_path / "t.csv"
+    frame = pd.DataFrame({"x": rng.normal(size=900), "nick": [f"n{i}" for i in range(900)]})
+    frame.assign(price=3 * frame["x"]).to_csv(path, index=False)
+    command = ["fit", str(path), "--target", "price", *BUDGET, "--output", str(tmp_path / "o")]
+    assert run([*command, "--private-levels", "nick"]) == 0
+    assert "none of 'nick', which is left out; they are in" in capsys.readouterr().err
+
+
+def test_a_plan_for_another_file_is_refused_with_both_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, plan = tmp_path / "t.csv", tmp_path / "plan.json"
+    pd.DataFrame({"x": np.arange(50) / 7, "price": np.arange(50) / 3}).to_csv(path, index=False)
+    sizes = ["--n", "60", "--d", "2", "--epsilon", "1", "--delta", "1e-5"]
+    assert run(["plan", "linear", *sizes, "--output", str(plan)]) == 0
+    assert run(["fit", str(path), "--target", "price", "--plan", str(plan)]) == 2
+    said = capsys.readouterr().err
+    assert "for 60 rows, 2 columns" in said
+    assert "this file has 50 rows, 1 columns" in said

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gratis import DPLinearRegression, save_model
+from gratis.audits.estimators import ESTIMATORS, estimator_audit
 from gratis.cli.audit import ALARM, app
 from gratis.mechanisms.noise import NoiseSource
 from gratis.records.errors import GratisError
@@ -72,3 +73,19 @@ def test_a_model_file(tmp_path):
 def test_bad_arguments_get_one_sentence(arguments, words):
     with pytest.raises(GratisError, match=words):
         run(*arguments)
+
+
+@pytest.mark.parametrize("name", ["additive", "random-features"])
+def test_models_of_fit_are_known_by_their_names_there(name):
+    result = run(name, "--n", "20", "--d", "2", "--pairs", "1")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(f"{name}-regressor: consistent")
+
+
+@pytest.mark.parametrize("name", ["additive", *ESTIMATORS])
+def test_every_name_can_be_attacked(name):
+    """The additive regressor has no scores of features, and ended in an AttributeError."""
+    if name == "mlp":
+        pytest.importorskip("torch")
+    prepared = estimator_audit(name, n=60, d=2, options={})
+    assert np.isfinite(prepared.trainer(prepared.y)(0)).all()

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from gratis.cli.program import run
+
+LEDGER = Path(__file__).parents[2] / "docs" / "ledger.md"
 HOW_TO = Path(__file__).parents[2] / "docs" / "howto"
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "private-table.md"
 
@@ -39,3 +42,16 @@ def test_pages_that_are_programs(page: str, written: str, tmp_path: Path, monkey
     for block in blocks:
         exec(compile(block, page, "exec"), names)
     assert (tmp_path / written).is_file()
+
+
+@pytest.mark.skipif(not HOW_TO.is_dir(), reason="the documentation is not part of this installation")
+@pytest.mark.parametrize("page", [HOW_TO / "persons.md", LEDGER], ids=lambda page: page.name)
+def test_snippets_run_as_they_are_printed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = page.read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for command in re.findall(r"^gratis (ledger (?:create|show|verify) +[^\n]*?\.ledger[^\n]*)$", text, re.MULTILINE):
+        if "HASH" not in command:
+            assert run(command.split()) == 0
+    names: dict[str, object] = {}
+    for block in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        exec(compile(block, page.name, "exec"), names)

@@ -194,6 +194,8 @@ def test_contributions_sum_to_the_prediction() -> None:
     for row in TEST_X[:5]:
         assert sum(model.explain(row).values()) == pytest.approx(model.predict(row[None])[0])
     two = DPAdditiveClassifier(epsilon=5.0, delta=1e-5, **SEEDED).fit(X, CLASSES > 0)
+    # What rounding leaves is no limit.
+    assert "limit of the target" not in model.explain(X[0])
     assert sum(two.explain(X[0]).values()) == pytest.approx(two.decision_function(X[:1])[0])
     three = DPAdditiveClassifier(epsilon=5.0, delta=1e-5, **SEEDED).fit(X, CLASSES)
     assert sum(three.explain(X[0]).values()) == pytest.approx(three.decision_function(X[:1])[0])

@@ -69,6 +69,8 @@ def test_contrasts_and_joint_tests_are_those_of_the_covariance():
     assert found.effect[0] == pytest.approx(MODEL.params[1] - MODEL.params[2])
     assert found.sd[0] ** 2 == pytest.approx((R @ MODEL.cov_params() @ R.T)[0, 0])
     assert MODEL.t_test({"x1": 1, "x2": -1}).zvalue == pytest.approx(found.zvalue)
+    assert MODEL.t_test({"x1": 1, "x2": -1}).found.names == ("x1 − x2",)
+    assert MODEL.t_test({"x1": 2, "x2": -0.5}).found.names == ("2·x1 − 0.5·x2",)
     assert MODEL.t_test("x2").pvalue == pytest.approx(MODEL.pvalues[2])
     assert MODEL.t_test(["x1", "x2"], [1.0, 0.0]).effect.shape == (2,)
     assert "c0" in str(found)

@@ -14,7 +14,15 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from gratis import DPLinearRegression, DPTableClassifier, DPTableRegressor, Ledger, load_model, save_model
+from gratis import (
+    DPAdditiveRegressor,
+    DPLinearRegression,
+    DPTableClassifier,
+    DPTableRegressor,
+    Ledger,
+    load_model,
+    save_model,
+)
 from gratis.accounting import verify_certificate
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
@@ -65,7 +73,7 @@ def test_classes_come_back_as_they_went_in(target: str) -> None:
     assert model.predict_proba(frame).shape == (N, 2)
     assert list(model.classes_) == sorted(set(frame[target]))
     if target != "rooms":
-        assert model.score(frame, frame[target].to_numpy()) > 0.8
+        assert model.score(frame, frame[target].to_numpy()) > 0.78  # 0.806 ± 0.003
 
 
 def test_targets_may_come_apart() -> None:
@@ -185,3 +193,33 @@ def test_a_frame_is_refused_in_parameters_of_python() -> None:
     assert DPTableRegressor(8.0, 1e-5, model="linear", **taken).fit(frame, "y").predict(frame).shape == (500,)
     with pytest.raises(GratisError, match="missing_target='leave-out'"):
         DPTableRegressor(1.0, 1e-5, ignore=["town"]).fit(frame, "y")
+
+
+def test_frames_that_pandas_allows_are_read_or_refused_in_words() -> None:
+    numbered = pd.DataFrame(RNG.normal(size=(400, 3)))
+    model = DPTableRegressor(2.0, 1e-5, model="linear").fit(numbered, 2)
+    assert model.target_ == "2"
+    assert model.score(numbered, 2) == model.score(numbered, "2")
+    with pytest.raises(GratisError, match="'a' occurs more than once"):
+        DPTableRegressor(2.0, 1e-5).fit(pd.DataFrame(np.ones((9, 3)), columns=["a", "a", "y"]), "y")
+
+
+@pytest.mark.parametrize("model", [DPLinearRegression, DPAdditiveRegressor])
+@pytest.mark.parametrize("column", ["town", "sold"])
+def test_arrays_of_text_and_dates_name_what_reads_them(model: Any, column: str) -> None:
+    frame = FRAME[["area", column]]
+    for X in (frame, frame[[column]], frame.to_numpy(dtype=object)[:, 1:].astype(str)):
+        with pytest.raises(GratisError, match=r"numbers only.*DPTableRegressor"):
+            model(2.0, 1e-5).fit(X, FRAME["price"])
+    if column == "sold":  # a type is no entry: dates would all be missing
+        with pytest.raises(GratisError, match=r"numbers only.*DPTableRegressor"):
+            model(2.0, 1e-5, on_invalid="impute").fit(frame, FRAME["price"])
+
+
+def test_the_expected_score_is_the_one_of_the_model_and_comes_back_from_a_file(tmp_path: Path) -> None:
+    model = DPTableRegressor(levels=LEVELS, **CHEAP).fit(FRAME, "price")
+    assert model.expected_score_ == model.estimator_.expected_score_
+    model.save(tmp_path / "m.gratis")
+    again = DPTableRegressor.load(tmp_path / "m.gratis").expected_score_
+    assert again is not None
+    assert again.range == pytest.approx(model.expected_score_.range)

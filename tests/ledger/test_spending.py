@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from gratis.accounting import calibrate_mu, calibrate_noise_std
 from gratis.ledger import Ledger
-from gratis.ledger.spending import Spending, check_affordable, spending
+from gratis.ledger.spending import Spending, check_affordable, spending, total_mu
 from gratis.records.budget import Budget
 from gratis.records.errors import BudgetExceededError, LedgerError
 from gratis.records.events import Composition, GaussianRelease, PoissonSubsampledGaussian
@@ -74,6 +75,22 @@ def test_the_refusal_says_what_remains():
     assert str(caught.value) == (
         "the budget 'california' has mu 0.1193 left of 0.268 (replace-one); this run needs mu 0.2; nothing was reserved"
     )
+
+
+@given(st.floats(0.05, 8.0), st.floats(0.05, 0.95))
+def test_the_epsilon_that_the_refusal_names_fits_and_is_nearly_the_largest(epsilon, share):
+    budget = Budget(epsilon=epsilon, delta=1e-6)
+    spent = (_release(share * total_mu(budget)),)
+    with pytest.raises(BudgetExceededError) as caught:
+        check_affordable("d", budget, spent, _release(total_mu(budget)))
+    named = float(re.search(r"a run with epsilon (\S+) at delta 1e-06 would still fit", str(caught.value))[1])
+
+    def event(epsilon):
+        return _release(0.999999 * total_mu(Budget(epsilon=epsilon, delta=1e-6)))
+
+    check_affordable("d", budget, spent, event(named))
+    with pytest.raises(BudgetExceededError):
+        check_affordable("d", budget, spent, event(1.06 * named))
 
 
 def test_a_miss_by_rounding_shows_the_digits_and_the_way_out():

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gratis.audits.estimators import ESTIMATORS, make_estimator, model_settings, verified_model
+from gratis.audits.estimators import ESTIMATORS, estimator_name, make_estimator, model_settings, verified_model
 from gratis.estimators import DPLinearRegression
 from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
@@ -28,7 +28,7 @@ _SIGNAL = 0.5  # of a target of variance 1
 
 def attacked_estimator(target: str, options: Mapping[str, object]) -> Create:
     """Return what makes the estimator of that name, or another one with the options of a model file."""
-    if target in ESTIMATORS:
+    if estimator_name(target) in ESTIMATORS:
         make_estimator(target, options)  # refuses foreign options now
         return lambda: make_estimator(target, options)
     given = [name for name, value in options.items() if value is not None]

@@ -27,6 +27,7 @@ __all__ = [
     "audit",
     "certified_records",
     "estimator_audit",
+    "estimator_name",
     "make_estimator",
     "model_audit",
     "model_settings",
@@ -44,6 +45,8 @@ ESTIMATORS = {
     "random-features-classifier": "DPRandomFeaturesClassifier",
     "mlp": "DPMLPClassifier",
 }
+# As `gratis fit` calls them; the other task's has to be written out.
+_ALSO = {"additive": "additive-regressor", "random-features": "random-features-regressor"}
 # Small enough that thousands of trainings take a minute; the guarantee does not depend on these sizes.
 _SMALL: dict[str, dict[str, object]] = {
     "random-features-regressor": {"n_features": 200},
@@ -80,7 +83,9 @@ def _looked_at(model: Any, record: Array) -> Array:
     if hasattr(model, "fit_"):
         parameters = model.fit_.parameters
         return np.ravel(parameters if parameters.size <= _FEW else model.fit_.scores(record))
-    return np.ravel(model._class_scores(record) if hasattr(model, "classes_") else model._raw_scores(record))
+    if hasattr(model, "classes_"):
+        return np.ravel(model._class_scores(record))
+    return np.ravel(getattr(model, "_raw_scores", model.predict)(record))  # of features before a clip, if there is one
 
 
 def _exchange(n: int, d: int, n_classes: int | None, *, private_scales: bool) -> tuple[Array, Array, Array]:
@@ -103,8 +108,14 @@ def _exchange(n: int, d: int, n_classes: int | None, *, private_scales: bool) ->
     return X, y, other
 
 
+def estimator_name(name: str) -> str:
+    """The name in `ESTIMATORS` of a model of `gratis fit`: its regressor where it does both tasks."""
+    return _ALSO.get(name, name)
+
+
 def make_estimator(name: str, options: Mapping[str, object]) -> Any:
     """Return an unfitted estimator by its name; options that are None are left out, foreign ones refused."""
+    name = estimator_name(name)
     if name not in ESTIMATORS:
         raise GratisError(f"unknown estimator {name!r}; expected one of {', '.join(ESTIMATORS)}, or a model file")
     cls = getattr(estimators, ESTIMATORS[name])
@@ -188,6 +199,7 @@ def audit(
 
 def estimator_audit(name: str, *, n: int, d: int, options: Mapping[str, object]) -> EstimatorAudit:
     """Prepare the audit of an estimator by its name; `options` go to the estimator where it has them."""
+    name = estimator_name(name)
     made = make_estimator(name, _SMALL.get(name, {}) | {k: v for k, v in options.items() if v is not None})
     parameters = made.get_params(deep=False)
     return _prepared(type(made), parameters, n, d, 2 if "classes" in parameters else None)

@@ -37,9 +37,9 @@ class _Targets(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Put the command before a word that is none."""
         if args and args[0] not in self.commands and not args[0].startswith("-"):
-            from gratis.audits.estimators import ESTIMATORS
+            from gratis.audits.estimators import ESTIMATORS, estimator_name
 
-            args = ["estimator" if args[0] in ESTIMATORS else "model", *args]
+            args = ["estimator" if estimator_name(args[0]) in ESTIMATORS else "model", *args]
         return super().resolve_command(ctx, args)
 
 
@@ -149,7 +149,8 @@ def full_batch(
 @app.command("estimator")
 def estimator(
     name: str = typer.Argument(
-        ..., help="linear, logistic, additive-regressor, …-classifier, random-features-regressor, …-classifier or mlp."
+        ...,
+        help="linear, logistic, mlp, additive-regressor, …-classifier, random-features-regressor or …-classifier.",
     ),
     epsilon: float = typer.Option(2.0, help="Budget of one fit, with --delta."),
     algorithm: str | None = typer.Option(None, help="auto, full-batch or one-pass (linear and logistic)."),
@@ -167,8 +168,9 @@ def estimator(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Audit a whole estimator, preprocessing included: one record is exchanged for its opposite."""
-    from gratis.audits.estimators import estimator_audit
+    from gratis.audits.estimators import estimator_audit, estimator_name
 
+    name = estimator_name(name)
     options = {
         "epsilon": epsilon, "delta": delta, "neighbouring": neighbouring, "preprocessing": preprocessing,
         "algorithm": algorithm, "n_features": n_features, "width": width,
@@ -238,9 +240,10 @@ def replay(
     are compared: √Σ‖Δ‖²/σ² must not exceed the certified mu. Exceptions, warnings, the sequence of calls and all that
     is published must be the same.
     """
-    from gratis.audits.estimators import ESTIMATORS, audit, make_estimator, verified_model
+    from gratis.audits.estimators import ESTIMATORS, audit, estimator_name, make_estimator, verified_model
     from gratis.rows.cluster_client import connected
 
+    target = estimator_name(target)
     threads = connected("threads:2" if cluster else None)
     options = {
         "epsilon": epsilon, "delta": delta, "algorithm": algorithm, "preprocessing": preprocessing,

@@ -16,12 +16,24 @@ from gratis.cli.output import (
     showing,
     table,
 )
+from gratis.cli.reading_options import (
+    HASH_OPTION,
+    IGNORE_OPTION,
+    LEVELS_OPTION,
+    NUMERIC_OPTION,
+    PRIVATE_LEVELS_OPTION,
+    SCHEMA_OPTION,
+    declared_levels,
+    listed,
+    whole_command,
+)
 from gratis.records.errors import GratisError
 
 __all__ = ["compare"]
 
 
 def compare(
+    call: typer.Context,
     file: Path | None = typer.Argument(None, help="A table, for its sizes and types; or give --n and --d."),
     target: str | None = typer.Option(None, help="With a file: the column to predict."),
     n: int | None = typer.Option(None, "--n", help="Rows."),
@@ -30,9 +42,13 @@ def compare(
     epsilon: str = typer.Option("0.5,1,2,4", help="Budgets, separated by commas."),
     delta: float = typer.Option(1e-5, help="Budget."),
     neighbouring: str = typer.Option("replace-one", help="replace-one or zero-out."),
-    schema: Path | None = typer.Option(None, help="JSON file that says how columns are read."),
-    ignore: str = typer.Option("", help="Columns to leave out, separated by commas."),
-    hash_buckets: int | None = typer.Option(None, "--hash", help="Hash every text column into so many buckets."),
+    task: str = typer.Option("auto", help="With a file: auto (from the target's type), regression or classification."),
+    schema: Path | None = SCHEMA_OPTION,
+    ignore: str = IGNORE_OPTION,
+    hash_buckets: int | None = HASH_OPTION,
+    levels: list[str] = LEVELS_OPTION,
+    private_levels: str = PRIVATE_LEVELS_OPTION,
+    numeric: str = NUMERIC_OPTION,
     encoding: str | None = ENCODING_OPTION,
     separator: str | None = SEPARATOR_OPTION,
     decimal: str | None = DECIMAL_OPTION,
@@ -52,11 +68,12 @@ def compare(
             raise GratisError("with a file, name its --target column")
         from gratis.estimators.table_fit import table_sizes  # reading tables takes longer to load than a plan takes
 
-        ignored = [part.strip() for part in ignore.split(",") if part.strip()]
-        n, d, classes = table_sizes(
-            file, target, schema=schema, ignore=ignored, hash_buckets=hash_buckets, encoding=encoding,
-            separator=separator, decimal=decimal,
-        )  # fmt: skip
+        with whole_command(call):
+            n, d, classes = table_sizes(
+                file, target, task, schema=schema, ignore=listed(ignore) or (), hash_buckets=hash_buckets,
+                levels=declared_levels(levels), private_levels=listed(private_levels) or (),
+                numeric=listed(numeric) or (), encoding=encoding, separator=separator, decimal=decimal,
+            )  # fmt: skip
     if n is None or d is None:
         raise GratisError("give a file and its --target, or the sizes --n and --d")
     facts = Facts(rows=n, columns=d, classes=classes)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,17 @@ import typer
 
 from gratis.cli.fit_progress import FitProgress
 from gratis.cli.output import DECIMAL_OPTION, ENCODING_OPTION, JSON_OPTION, SEPARATOR_OPTION, emit, messages, showing
+from gratis.cli.reading_options import (
+    HASH_OPTION,
+    IGNORE_OPTION,
+    LEVELS_OPTION,
+    NUMERIC_OPTION,
+    PRIVATE_LEVELS_OPTION,
+    SCHEMA_OPTION,
+    declared_levels,
+    listed,
+    whole_command,
+)
 from gratis.records.errors import GratisError
 
 if TYPE_CHECKING:
@@ -41,12 +51,12 @@ def fit(
     model: str = typer.Option("auto", help="auto, linear, logistic, additive, random-features or mlp."),
     task: str = typer.Option("auto", help="auto (from the target's type), regression or classification."),
     classes: str | None = typer.Option(None, help="Public list of classes, separated by commas."),
-    schema: Path | None = typer.Option(None, help="JSON file that says how columns are read; see `gratis schema`."),
-    ignore: str = typer.Option("", help="Columns to leave out, separated by commas."),
-    hash_buckets: int | None = typer.Option(None, "--hash", help="Hash every text column into so many buckets."),
-    levels: list[str] = typer.Option([], help="Public levels of a text column: NAME=A,B,C; may be repeated."),
-    private_levels: str = typer.Option("", help="Text columns whose common levels are found within the budget."),
-    numeric: str = typer.Option("", help="Columns of numbers, separated by commas; other cells are missing."),
+    schema: Path | None = SCHEMA_OPTION,
+    ignore: str = IGNORE_OPTION,
+    hash_buckets: int | None = HASH_OPTION,
+    levels: list[str] = LEVELS_OPTION,
+    private_levels: str = PRIVATE_LEVELS_OPTION,
+    numeric: str = NUMERIC_OPTION,
     missing_target: str = typer.Option("refuse", help="refuse, or leave-out: such rows contribute nothing."),
     encoding: str | None = ENCODING_OPTION,
     separator: str | None = SEPARATOR_OPTION,
@@ -97,7 +107,7 @@ def fit(
         raise GratisError("a fit needs --epsilon and --delta, or a --plan")
     else:
         asked = Budget(epsilon=epsilon, delta=delta, neighbouring=Neighbouring.parse(neighbouring))
-    with FitProgress(asked, file.name) as run, ExitStack() as stack, _whole_command(call):
+    with FitProgress(asked, file.name) as run, ExitStack() as stack, whole_command(call):
         if algorithm is not None and model not in ("linear", "logistic"):
             raise GratisError("--algorithm belongs to --model linear and logistic")
         if inference and model not in ("linear", "logistic"):
@@ -106,9 +116,9 @@ def fit(
             raise GratisError("--features and --n-features belong to --model random-features")
         with showing("planning from public facts", quiet=as_json):
             job = plan_table_fit(
-                file, target, asked, model=model, task=task, classes=_listed(classes), schema=schema,
-                ignore=_listed(ignore) or (), hash_buckets=hash_buckets, levels=_levels(levels),
-                private_levels=_listed(private_levels) or (), numeric=_listed(numeric) or (), encoding=encoding,
+                file, target, asked, model=model, task=task, classes=listed(classes), schema=schema,
+                ignore=listed(ignore) or (), hash_buckets=hash_buckets, levels=declared_levels(levels),
+                private_levels=listed(private_levels) or (), numeric=listed(numeric) or (), encoding=encoding,
                 separator=separator, decimal=decimal, missing_target=missing_target, held_out=hold_out,
                 memory_bytes=1e9 * memory, options=options, any_delta=force_delta, planned=planned, unit=unit,
             )  # fmt: skip
@@ -135,6 +145,8 @@ def fit(
                 ledger=books, dataset=budget, begin=run.begin, save=run.save, keep=folder.keep_levels, cluster=client
             )
         job = done.job
+        if job.found is not None:
+            console.print(job.found.words(str(folder.levels)), highlight=False, soft_wrap=True, markup=False)
         context, certificate = done.context, done.estimator.certificate_
         if context["changed"]:
             run.notes.append("The file changed while it was read: the release is spent and stands, for what was read.")
@@ -161,6 +173,7 @@ def fit(
                 "model": str(folder.model),
                 "certificate": str(folder.certificate),
                 "report": str(folder.report) if folder.report.exists() else None,
+                "levels": None if job.found is None else {name: len(of) for name, of in job.found.levels.items()},
                 "guarantee": certificate.guarantee | {"neighbouring": str(certificate.neighbouring)},
                 "certificate_verifies": not problems,
                 "expected_score": context["expected_score"],
@@ -180,35 +193,6 @@ def fit(
 def _coefficients(estimator: Any, output: str = "text") -> list[str]:
     """The table of coefficients, where the fit paid for intervals."""
     return [estimator.summary(output=output)] if hasattr(estimator, "inference_") else []
-
-
-@contextmanager
-def _whole_command(call: typer.Context) -> Iterator[None]:
-    """Let a refusal of a table hold the whole command that decides everything, to be copied."""
-    from gratis.cli.equivalents import fixed_command
-    from gratis.rows.undecided import UndecidedError
-
-    try:
-        yield
-    except UndecidedError as error:
-        error.command = fixed_command(call, error.advice)
-        raise
-
-
-def _listed(text: str | None) -> list[str] | None:
-    from gratis.rows.undecided import names_in
-
-    return None if text is None else names_in(text)
-
-
-def _levels(given: list[str]) -> dict[str, list[str]]:
-    found = {}
-    for text in given:
-        name, sign, listed = text.partition("=")
-        if not sign:
-            raise GratisError(f"--levels takes NAME=A,B,C, got {text!r}")
-        found[name] = _listed(listed) or []
-    return found
 
 
 def _plan(job: TableJob, *, cluster: bool) -> dict[str, Any]:

@@ -215,7 +215,9 @@ def _record(certificate: Certificate, context: dict[str, Any], model: Path | Non
 
 
 def _hash(model: Path | None) -> str:
-    if model is None or not model.is_file():
+    if model is None:
+        return "none: the model was not saved"
+    if not model.is_file():
         return "not written yet"
     with model.open("rb") as file:
         return f"{model.name}, SHA-256 {hashlib.file_digest(file, 'sha256').hexdigest()}"

@@ -63,7 +63,7 @@ class PrivateAdditiveModel(PrivateFit, AdditiveParameters):
         """Return what every term adds to the prediction of one row; the values sum to `_explained_total(row)`.
 
         That is the prediction (regression), the log-odds (two classes) or the scores (several, one entry a class).
-        "constant" is the prediction where every term is 0.
+        "constant" is the prediction where every term is 0; "limit of the target" is there where one was reached.
         """
         rows = self._readable(np.asarray(row).reshape(1, -1) if np.ndim(row) == 1 else row)
         if len(rows) != 1:
@@ -73,7 +73,8 @@ class PrivateAdditiveModel(PrivateFit, AdditiveParameters):
         constant = unit * model.constant + float(model.target.centre[0])
         found = {"constant": constant, **dict(zip([term.name for term in self.shapes_], parts, strict=True))}
         beyond = self._totals(rows)[0] - constant - parts.sum(axis=0)
-        if model.n_classes is None:
+        rounding = 1e-9 * (np.abs(parts).sum() + np.abs(constant).sum())
+        if model.n_classes is None and np.abs(beyond).max() > rounding:
             found["limit of the target"] = beyond
         return {name: float(value[0]) if model.outputs == 1 else value for name, value in found.items()}
 

@@ -70,7 +70,9 @@ class FitPlan(Plan):
         found = self.cost
         if found is None:
             return [f"Quality is not predicted: {self.prediction.assumptions[-1]}.", *self.reasons]
-        return [f"Privacy is predicted to cost {cost_words(*found)} (most likely {found[0]:.2g}).", *self.reasons]
+        words = cost_words(*found)
+        likely = f" (most likely {found[0]:.2g})" if " to " in words else ""
+        return [f"Privacy is predicted to cost {words}{likely}.", *self.reasons]
 
     def _repr_html_(self) -> str:
         facts: list[tuple[str, object]] = [

@@ -305,7 +305,8 @@ class CoefficientInference:
             row = np.zeros((1, size))
             for name, weight in R.items():
                 row[0, self._place(name)] = weight
-            return row, (" + ".join(f"{weight:g}·{name}" for name, weight in R.items()),)
+            terms = (f"{'−' if w < 0 else '+'} {'' if abs(w) == 1 else f'{abs(w):g}·'}{name}" for name, w in R.items())
+            return row, (" ".join(terms).removeprefix("+ "),)
         if len(R) and all(isinstance(name, str) for name in R):  # type: ignore[arg-type,union-attr]
             names = tuple(map(str, R))  # type: ignore[arg-type]
             return np.eye(size)[[self._place(name) for name in names]], names

@@ -38,6 +38,7 @@ class ModelFolder:
         self.model = self.path / "model.gratis"
         self.certificate = self.path / "certificate.json"
         self.report = self.path / "report.html"
+        self.levels = self.path / "levels.json"
         self.whole: Path | None = None  # the model that `save` wrote, wherever it came to lie
         self._mark = self.path / _MARK
         self._earlier: bytes | None = None
@@ -99,7 +100,7 @@ class ModelFolder:
 
     def keep_levels(self, found: FoundLevels) -> None:
         """Write levels that were searched, before the model is planned for them: they are paid for."""
-        _write(self.path / "levels.json", (json.dumps(plain(found.to_json()), indent=1) + "\n").encode())
+        _write(self.levels, (json.dumps(plain(found.to_json()), indent=1) + "\n").encode())
 
     def save(self, estimator: Any, context: dict[str, Any], score: Certificate | None = None) -> None:
         """Write model and certificate (and that of a score) as one; what belonged to an older pair goes."""

@@ -13,7 +13,7 @@ from gratis.estimators.leaks import note_training, one_of_several, warn_about_fi
 from gratis.estimators.persons import refuse_unless_sums, rows_of_persons
 from gratis.estimators.record_reader import RecordReader
 from gratis.estimators.release import Release
-from gratis.estimators.values import refuse_text
+from gratis.estimators.values import ROWS_A_CLASS, refuse_text
 from gratis.ledger import Ledger
 from gratis.mechanisms.noise import NoiseSource, noise_source
 from gratis.recipes.recipe import Recipe
@@ -92,6 +92,8 @@ class PrivateFit(RecordReader):
         if groups is not None:
             rows = rows_of_persons(rows, groups, refuse_missing=self._handling() == "raise")
         facts = Facts(rows=rows.n_rows, columns=rows.n_features, classes=None if classes is None else len(classes))
+        if "the set of classes that occur is public" in assumed:
+            _refuse_labels_of_few(facts)
         recipe = self._recipe(facts)
         if groups is not None:
             refuse_unless_sums(recipe)
@@ -170,6 +172,15 @@ def _releases(event: Event) -> int:
     """How many releases an event makes: fixed by the plan. One pass makes a single one."""
     leaves = event.leaves() if isinstance(event, Composition) else (event,)
     return sum(leaf.steps if isinstance(leaf, FullBatchDescent) else getattr(leaf, "count", 1) for leaf in leaves)
+
+
+def _refuse_labels_of_few(facts: Facts) -> None:
+    """Refuse to take labels of few records each for public classes; with persons, those are the records."""
+    if (facts.classes or 0) > 2 and facts.rows < ROWS_A_CLASS * (facts.classes or 0):
+        raise GratisError(
+            "y has fewer than five records for each of its labels, and a model publishes its classes: list those that "
+            "are public, classes=[…], or predict a number with a regression"
+        )
 
 
 def _refuse_another(plan: Plan, planned: Plan) -> None:

@@ -68,6 +68,14 @@ class FoundLevels:
         """The levels of each column, the most frequent first."""
         return {name: tuple(level for level, _ in found) for name, found in self.counts.items()}
 
+    def words(self, file: str) -> str:
+        """How many levels every column has, which is released along with them; none is a column that is left out."""
+        found = ", ".join(
+            f"{len(levels)} of {name!r}" if levels else f"none of {name!r}, which is left out"
+            for name, levels in self.levels.items()
+        )
+        return f"Levels found within the budget: {found}; they are in {file}, with noisy counts."
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON: a schema of these columns, with counts and certificate beside it."""
         return {

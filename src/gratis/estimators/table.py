@@ -18,6 +18,7 @@ from gratis.records.budget import Budget
 from gratis.records.certificates import Selection
 from gratis.records.errors import GratisError
 from gratis.records.neighbouring import Neighbouring
+from gratis.records.predictions import Prediction
 
 if TYPE_CHECKING:
     from gratis.estimators.table_fit import TableJob
@@ -31,7 +32,7 @@ _MEMORY = 4e9  # bytes; a larger fit of a file reads it again for every release,
 class _NamedTarget(Watched):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R² or accuracy on rows; y may be the name of a column. Computed without noise: not for private rows."""
-        targets = _column(X, y) if isinstance(y, str) else y
+        targets = y if (name := _name_in(X, y)) is None else _column(X, name)
         return super().score(X, targets, sample_weight)
 
 
@@ -133,7 +134,8 @@ class _TableModel(BaseEstimator):
         self.target_ = context["table"]["target"]["name"]
         self.readings_ = context.get("readings", [])
         self.plan_ = getattr(estimator, "plan_", None)
-        self.expected_score_ = context.get("expected_score")
+        expected = context.get("expected_score")
+        self.expected_score_ = None if expected is None else Prediction.from_json(expected)
         self.held_out_scores_ = context.get("held_out_scores")
 
     def _matrices(self, X: Any) -> Any:
@@ -188,6 +190,7 @@ class DPTableRegressor(_NamedTarget, RegressorMixin, _TableModel):
     Attributes
     ----------
     estimator_, certificate_, schema_, readings_ : the private model, what was proved, how columns are read.
+    expected_score_ : R² on fresh rows with a range, of models that release it; None of others.
     held_out_scores_ : scores on the rows that were held out, each with its range; None without.
 
     >>> import pyarrow as pa
@@ -248,6 +251,7 @@ class DPTableClassifier(_NamedTarget, ClassifierMixin, _TableModel):
     ----------
     classes_ : the classes, as they stand in the table.
     estimator_, certificate_, schema_, readings_ : the private model, what was proved, how columns are read.
+    expected_score_ : accuracy on fresh rows with a range, of models that release it; None of others.
     held_out_scores_ : scores on the rows that were held out, each with its range; None without.
     """
 
@@ -318,10 +322,10 @@ def _with_target(X: Any, y: Any) -> tuple[Any, str]:
     from gratis.rows.frames import arrow_table
 
     table = arrow_table(X)
-    if isinstance(y, str):
-        if y not in table.column_names:
-            raise GratisError(f"there is no column {y!r} in the data frame")
-        return table, y
+    if (told := _name_in(X, y)) is not None:
+        if told not in table.column_names:
+            raise GratisError(f"there is no column {told!r} in the data frame")
+        return table, told
     name = getattr(y, "name", None)
     name = name if isinstance(name, str) and name not in table.column_names else "target"
     if name in table.column_names:
@@ -333,6 +337,14 @@ def _with_target(X: Any, y: Any) -> tuple[Any, str]:
     if values is None or len(values) != table.num_rows:
         raise GratisError("y must be the name of a column, or have one value of one type for each row")
     return table.append_column(name, values), name
+
+
+def _name_in(X: Any, y: Any) -> str | None:
+    """The name of a column, as text: that of a pandas frame may be a number. None where y are the targets."""
+    if isinstance(y, str):
+        return y
+    numbered = isinstance(y, int | np.integer) and any(y == name for name in getattr(X, "columns", ()))
+    return str(y) if numbered else None
 
 
 def _column(X: Any, name: str) -> NDArray[Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,14 +16,16 @@ from gratis.estimators.persons import TablePersons
 from gratis.estimators.private_levels import plan_search
 from gratis.estimators.table_job import TableFit, TableJob
 from gratis.estimators.table_reading import CLASSES_OCCUR, TableReading
+from gratis.estimators.values import ROWS_A_CLASS
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
 from gratis.records.facts import Facts
-from gratis.rows.columns import Column, Kind, can_be_target
+from gratis.rows.columns import Column, Kind, can_be_target, is_number, is_text, plain
 from gratis.rows.encoding import EncodedRows, TableSchema, distinct_values
+from gratis.rows.first_cells import first_looks
 from gratis.rows.person_ids import number_persons
 from gratis.rows.tables import Table
-from gratis.rows.undecided import UndecidedError
+from gratis.rows.undecided import AS_NUMBERS, UndecidedError
 
 __all__ = ["READABLE", "TASKS", "TableFit", "TableJob", "opened_table", "plan_table_fit", "table_sizes"]
 
@@ -32,14 +35,19 @@ _COPIES = 6  # of the matrix, that a fit in memory needs
 TASKS = ("regression", "classification")
 READABLE = "that cells can be read, and targets are present and of more than one value, is public"
 _A_NUMBER = "the target {!r} is taken for a number; if its values are classes, add --task classification"
+_LEFT_OUT = "lets rows without a target, if there are any, contribute nothing"
 _MOST_CLASSES = 32  # whole numbers with at most so many values are taken for classes
+_MOST_WORDS = 1000  # of a target of text that is said to hold classes
 
 
 def opened_table(
     path: str | os.PathLike[str] | Table, target: str, task: str, model: str, classes: Sequence[str] | None,
-    how: TableReading, missing_target: str = "leave-out",
+    how: TableReading, missing_target: str = "leave-out", records: Callable[[], int] | None = None,
 ) -> tuple[Table, TableSchema, Column, str, tuple[str, ...], str | None]:  # fmt: skip
-    """Open a table and say how its columns and its target are read; last, which task was taken if it was not told."""
+    """Open a table and say how its columns and its target are read; last, which task was taken if it was not told.
+
+    `records` counts the public units where those are not the rows.
+    """
     table = how.open(path)
     if target not in table.types:
         known = ", ".join(map(repr, list(table.types)[:20])) + (", …" if len(table.types) > 20 else "")
@@ -52,12 +60,13 @@ def opened_table(
     except UndecidedError as error:
         undecided = error
     if undecided is not None:
-        raise _with_target(undecided, table.types[target], target, task, model, classes, missing_target)
+        raise _with_target(undecided, table, target, how, task, model, classes, missing_target)
     full.check_types(table)
     if not full.names:
         raise GratisError("there is no column left to learn from")
     asked = task
-    column, task, assumptions = _target(table, target, how.declared().column(target), task, classes, model)
+    declared = how.declared().column(target)
+    column, task, assumptions = _target(table, target, declared, task, classes, model, missing_target, records)
     assumptions += (READABLE,)
     if not table.states_types:
         assumptions += ("the types of columns, guessed from the first cells of the CSV file, are public",)
@@ -65,13 +74,16 @@ def opened_table(
 
 
 def _with_target(
-    error: UndecidedError, kind: Any, target: str, task: str, model: str, classes: Sequence[str] | None, missing: str
-) -> UndecidedError:
+    error: UndecidedError, table: Table, target: str, how: TableReading, task: str, model: str,
+    classes: Sequence[str] | None, missing: str,
+) -> UndecidedError:  # fmt: skip
     """The refusal of columns with what may come next, for the target's rows are not read yet: one fix for all of it."""
+    kind = table.types[target]
+    regressed = task == "regression" or (task == "auto" and "regression" in _offered(model))
+    if regressed and classes is None and how.declared().column(target) is None and first_looks(table, [target]).numbers:
+        error = error.along_with({"numeric": (target,)}, "" if "numeric" in error.advice else AS_NUMBERS)
     if missing == "refuse":
-        error = error.along_with(
-            {"missing_target": "leave-out"}, "lets rows without a target, if there are any, contribute nothing"
-        )
+        error = error.along_with({"missing_target": "leave-out"}, _LEFT_OUT)
     if task == "auto" and classes is None and _offered(model) == list(TASKS) and pa.types.is_floating(kind):
         error = error.along_with({}, otherwise=f"; {_A_NUMBER.format(target)}")
     return error
@@ -97,42 +109,114 @@ def _offered(model: str) -> list[str]:
 
 
 def _target(
-    table: Table, name: str, declared: Column | None, task: str, classes: Sequence[str] | None, model: str
+    table: Table,
+    name: str,
+    declared: Column | None,
+    task: str,
+    classes: Sequence[str] | None,
+    model: str,
+    missing: str,
+    records: Callable[[], int] | None,
 ) -> tuple[Column, str, tuple[str, ...]]:
     """Return how the target is read, the task, and what that assumes."""
     kind = table.types[name]
+    told = declared is not None and declared.kind is Kind.NUMERIC
     if not can_be_target(kind):
         raise GratisError(f"the target {name!r} holds values of the type {kind}; turn them into numbers or text first")
-    numeric = any(test(kind) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
+    numeric = told or is_number(kind)
     if classes is None and declared is not None and declared.levels is not None:
         classes = declared.levels
     if classes is not None:
         if task == "regression":
             raise GratisError("a regression has no classes: leave them out, or take --task classification")
-        if len(set(classes)) < 2:
+        if len(set(map(plain, classes))) < 2:
             raise GratisError("at least two different classes are needed")
         return Column(name=name, kind=Kind.CATEGORICAL, levels=tuple(classes)), "classification", ()
     offered = _offered(model)
     if task == "auto" and len(offered) == 1:
         task = offered[0]
     if task == "regression" and not numeric:
+        _refuse_text_of_numbers(table, name, missing)
         raise GratisError(f"the target {name!r} does not hold numbers, so it cannot be regressed")
-    if task == "auto" and (pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+    if task == "auto" and (told or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         task = "regression"
-    limit = _MOST_CLASSES if task == "auto" else 1000
-    values = distinct_values(table, name, 1 if task == "regression" else limit)
+    limit = 1 if task == "regression" else _class_limit(table, name, records, few=task == "auto" or not is_text(kind))
+    values = distinct_values(table, name, limit)
     if values is not None and len(values) < 2:
         raise GratisError(f"the target {name!r} has a single value: there is nothing to learn")
     if task == "regression" or (task == "auto" and values is None and numeric):
         assumed = () if task == "regression" else (f"that the target has more than {limit} different values is public",)
-        return Column(name=name, kind=Kind.NUMERIC), "regression", assumed
-    if values is None:
-        raise GratisError(f"the target {name!r} has more than {limit} classes; list them in classes (--classes A,B,C)")
+        return Column(name=name, kind=Kind.NUMERIC, lenient=told), "regression", assumed
+    if task == "auto" and _published(values, limit):
+        _refuse_text_of_numbers(table, name, missing)
+    _refuse_published_values(table, name, values, limit)
+    values = tuple(dict.fromkeys(map(plain, values or ())))
     return (
         Column(name=name, kind=Kind.CATEGORICAL, levels=values),
         "classification",
         (CLASSES_OCCUR,),
     )
+
+
+def _class_limit(table: Table, name: str, records: Callable[[], int] | None, *, few: bool) -> int:
+    """The most values that may pass for public classes: few unless they are words, and five records each on average.
+
+    `records` counts persons, where it is given: how many rows they have must not decide anything.
+    """
+    limit = _MOST_CLASSES if few else _MOST_WORDS
+    if records is None:
+        count = 0
+        for batch in table.batches([name], 2**16):
+            count += batch.num_rows
+            if count >= ROWS_A_CLASS * limit:
+                break
+    else:
+        count = records()
+    return max(2, min(limit, count // ROWS_A_CLASS))
+
+
+def _published(values: tuple[str, ...] | None, limit: int) -> str | None:
+    """Why values are none of classes but of persons; None where they may be classes."""
+    if values is None:
+        return f"has more than {limit} different values"
+    if len(values) > _MOST_CLASSES and all(map(_is_number, values)):
+        return f"has more than {_MOST_CLASSES} different values"
+    return "holds numbers with fractions" if any(map(_has_fraction, values)) else None
+
+
+def _refuse_published_values(table: Table, name: str, values: tuple[str, ...] | None, limit: int) -> None:
+    """Refuse to take for classes what looks like values of persons: the model would publish every one of them."""
+    why = _published(values, limit)
+    if why is not None:
+        listed = "classes=[…]" if table.for_python else "--classes A,B,C"
+        raise GratisError(
+            f"the target {name!r} {why}, and a model publishes its classes: list those that are public ({listed}), or "
+            "predict a number with a regression"
+        )
+
+
+def _refuse_text_of_numbers(table: Table, name: str, missing: str) -> None:
+    """Refuse a target of text that looks like numbers, with the options that read it."""
+    if not first_looks(table, [name]).numbers:
+        return
+    error = UndecidedError(
+        f"the target {name!r} holds text", {"numeric": (name,)}, (AS_NUMBERS,), python=table.for_python
+    )
+    if missing == "refuse":
+        error = error.along_with({"missing_target": "leave-out"}, _LEFT_OUT)
+    raise error
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _has_fraction(value: str) -> bool:
+    return _is_number(value) and not float(value).is_integer()
 
 
 def plan_table_fit(
@@ -169,8 +253,7 @@ def plan_table_fit(
     planned : a plan made before, which must be for these rows, columns, classes and this budget.
     unit : the column that says whose row each is; then persons are what is protected and counted, and it is no feature.
     """
-    if task not in ("auto", *TASKS):
-        raise GratisError(f"unknown task {task!r}; expected auto, regression or classification")
+    _refuse_unknown_task(task)
     if model not in {"auto", *(name for names in MODELS.values() for name in names)}:
         known = dict.fromkeys(name for names in MODELS.values() for name in names)
         raise GratisError(f"unknown model {model!r}; expected auto, {', '.join(known)}")
@@ -187,8 +270,12 @@ def plan_table_fit(
     path = how.open(path)
     if unit is not None:
         TablePersons.check_column(path, unit, target)
-    table, full, column, task, assumptions, said = opened_table(path, target, task, model, classes, how, missing_target)
-    persons = None if unit is None else TablePersons.of(table, unit, held_out)
+    people = None if unit is None else cache(partial(TablePersons.of, path, unit, held_out))
+    counted_persons = None if people is None else lambda: number_persons(people().names)[1]
+    table, full, column, task, assumptions, said = opened_table(
+        path, target, task, model, classes, how, missing_target, counted_persons
+    )
+    persons = None if people is None else people()
     if missing_target == "leave-out":
         assumptions = tuple(one for one in assumptions if one != READABLE)
     if (options or {}).get("inference") or (planned is not None and planned.choices.get("inference")):
@@ -228,8 +315,8 @@ def plan_table_fit(
         check_features(given, rows.n_features, n_classes, options)
     if planned is not None and (planned.facts != facts or planned.budget != budget):
         raise GratisError(
-            f"the plan is for {planned.facts.rows} rows, {planned.facts.columns} columns and "
-            f"{planned.facts.classes or 'no'} classes at {planned.budget.describe()}, not for this file"
+            f"the plan is for {_sizes(planned.facts)} at {planned.budget.describe()}, but this file has {_sizes(facts)}"
+            + ("" if planned.budget == budget else f" and the budget is {budget.describe()}")
         )
     return TableJob(
         table=table, schema=full, target=column, task=task, budget=budget, n_rows=n_rows, held_out=held_out,
@@ -237,6 +324,15 @@ def plan_table_fit(
         options=options, plan=planned or plan(chosen, **asdict(facts), budget=budget, **options),
         missing_target=missing_target, task_words=said, reading=how, search=search, persons=persons,
     )  # fmt: skip
+
+
+def _sizes(facts: Facts) -> str:
+    return f"{facts.rows} rows, {facts.columns} columns and {facts.classes or 'no'} classes"
+
+
+def _refuse_unknown_task(task: str) -> None:
+    if task not in ("auto", *TASKS):
+        raise GratisError(f"unknown task {task!r}; expected auto, regression or classification")
 
 
 def _refuse_units(model: str, reading: dict[str, Any], options: dict[str, Any]) -> None:
@@ -251,7 +347,10 @@ def _refuse_units(model: str, reading: dict[str, Any], options: dict[str, Any]) 
         raise GratisError("levels are searched row by row: with --unit, list them (--levels) or hash them (--hash)")
 
 
-def table_sizes(path: str | os.PathLike[str], target: str, **reading: Any) -> tuple[int, int, int | None]:
+def table_sizes(
+    path: str | os.PathLike[str], target: str, task: str = "auto", **reading: Any
+) -> tuple[int, int, int | None]:
     """Return rows, encoded columns and the number of classes (None for regression); `reading` as in `TableReading`."""
-    table, full, column, *_ = opened_table(path, target, "auto", "auto", None, TableReading(**reading))
+    _refuse_unknown_task(task)
+    table, full, column, *_ = opened_table(path, target, task, "auto", None, TableReading(**reading))
     return table.count_rows(), len(full.names), None if column.levels is None else len(column.levels)

@@ -10,7 +10,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from gratis.records.errors import GratisError
 
-__all__ = ["as_array", "encoded", "entries", "floats", "numbers_of_objects", "refuse_shape", "refuse_text"]
+__all__ = [
+    "ROWS_A_CLASS",
+    "as_array",
+    "encoded",
+    "entries",
+    "floats",
+    "numbers_of_objects",
+    "refuse_shape",
+    "refuse_text",
+]
+
+ROWS_A_CLASS = 5  # on average: labels of fewer rows are values of persons, which must not be taken for public classes
 
 
 def encoded(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.float64]:
@@ -43,8 +54,25 @@ def refuse_text(**tables: Any) -> None:
         refuse_shape(name, array)
         if array.dtype.kind == "c":
             raise GratisError(f"Complex data not supported: {name} must hold real numbers")
+        found = None
         if array.dtype.kind in "OUS" and array.ndim and _holds_text(array):
-            raise GratisError(f"{name} must hold numbers only, but some of its entries are text")
+            found = "text"
+        elif array.dtype.kind in "mM" or _dated_types(values):
+            found = "dates"
+        if found is not None:
+            raise GratisError(f"{name} must hold numbers only, but some of its entries are {found}{_elsewhere(name)}")
+
+
+def _elsewhere(name: str) -> str:
+    return ": DPTableRegressor and DPTableClassifier read tables as they are" if name == "X" else ""
+
+
+def _dated_types(values: Any) -> bool:
+    """Whether a data frame's own types are of dates; nothing is known of arrays."""
+    try:
+        return any(getattr(kind, "kind", "") in ("m", "M") for kind in getattr(values, "dtypes", ()))
+    except TypeError:  # the one type of a series
+        return False
 
 
 def as_array(name: str, values: Any) -> NDArray[Any]:
@@ -101,7 +129,12 @@ def entries(name: str, values: Any) -> NDArray[Any]:
 
 
 def floats(name: str, values: Any) -> NDArray[np.float64]:
-    """Numbers, NaN for an entry that is none or not finite; no entry raises or warns."""
+    """Numbers, NaN for an entry that is none or not finite; no entry raises or warns.
+
+    A frame whose types say that a column holds dates is refused: that is no entry's doing, and all would be missing.
+    """
+    if _dated_types(values):
+        raise GratisError(f"{name} must hold numbers only, but some of its entries are dates{_elsewhere(name)}")
     array = entries(name, values)
     if array.dtype.kind not in "OUSbiuf":
         raise GratisError(f"{name} must hold real numbers, got the type {array.dtype}")

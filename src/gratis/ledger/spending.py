@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from gratis.accounting import account, calibrate_mu, epsilon_upper_bound
+from gratis.accounting import account, calibrate_mu, epsilon_upper_bound, remaining_budget
 from gratis.records.budget import Budget
-from gratis.records.errors import BudgetExceededError, LedgerError
-from gratis.records.events import Composition, Event
+from gratis.records.errors import BudgetExceededError, GratisError, LedgerError
+from gratis.records.events import Composition, Event, GaussianRelease
 from gratis.records.guarantees import GDPGuarantee, Guarantee
 
 __all__ = ["Spending", "check_affordable", "spending", "total_mu"]
@@ -103,20 +103,40 @@ def check_affordable(name: str, budget: Budget, spent: tuple[Event, ...], event:
     if after.fits(budget):
         return
     before, alone = spending(budget, spent), spending(budget, (event,))
-    left = before.remaining_mu(budget)
+    left, fits = before.remaining_mu(budget), _what_fits(budget, spent)
     if left is not None and alone.mu is not None:
         left_text, need_text = _tell_apart(left, alone.mu)
         raise BudgetExceededError(
             f"the budget {name!r} has mu {left_text} left of {total_mu(budget):.4g} ({budget.neighbouring}); "
-            f"this run needs mu {need_text}; nothing was reserved"
+            f"this run needs mu {need_text}; nothing was reserved{fits}"
             + ("; calibrate the noise slightly upward" if alone.mu <= left * (1 + _ROUNDING) else "")
         )
     total_text, after_text = _tell_apart(budget.epsilon or 0.0, after.epsilon or math.inf)
     raise BudgetExceededError(
         f"the budget {name!r} has spent epsilon {before.epsilon or 0.0:.4g} of {total_text} "
         f"at delta {budget.delta:g} ({budget.neighbouring}); "
-        f"with this run it would be epsilon {after_text}; nothing was reserved"
+        f"with this run it would be epsilon {after_text}; nothing was reserved{fits}"
     )
+
+
+def _what_fits(budget: Budget, spent: tuple[Event, ...]) -> str:
+    """The largest epsilon of one more Gaussian run at the budget's delta, in three digits, rounded down."""
+    if budget.epsilon is None or budget.delta is None or not spent:
+        return ""
+    try:
+        rest = remaining_budget(budget, Composition(spent)).epsilon or 0.0
+    except GratisError:  # nothing is left, or subsampled events are among what was spent
+        return ""
+    digit = 10.0 ** (math.floor(math.log10(rest)) - 2) if rest > 0 else 1.0
+    for steps in range(math.floor(rest / digit), 0, -1):
+        epsilon = float(f"{steps * digit:.3g}")
+        mu = calibrate_mu(Budget(epsilon=epsilon, delta=budget.delta, neighbouring=budget.neighbouring))
+        event = GaussianRelease(sensitivity=1.0, noise_std=1.0 / mu, neighbouring=budget.neighbouring)
+        if spending(budget, (*spent, event)).fits(budget):
+            return f"; a run with epsilon {epsilon:.3g} at delta {budget.delta:g} would still fit"
+        if steps < rest / digit - 3:  # what failures of levels take of delta is not worth a longer search
+            break
+    return ""
 
 
 def _tell_apart(smaller: float, larger: float) -> tuple[str, str]:

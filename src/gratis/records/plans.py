@@ -61,6 +61,9 @@ def cost_words(value: float, low: float, high: float, unit: str) -> str:
 
     >>> cost_words(0.013, 0.0012, 0.127, "R²"), cost_words(0.004, 0.002, 0.006, "nats of log loss")
     ('0.00 to 0.13 of R²', '0.002 to 0.006 nats of log loss')
+    >>> cost_words(0.0051, 0.0049, 0.0052, "R²")
+    '0.005 of R²'
     """
     digits = 2 if high >= 0.1 else 3
-    return f"{low:.{digits}f} to {high:.{digits}f} {unit if unit.startswith('nats') else f'of {unit}'}"
+    least, most = (f"{end:.{digits}f}" for end in (low, high))
+    return f"{least if least == most else f'{least} to {most}'} {unit if unit.startswith('nats') else f'of {unit}'}"

@@ -7,6 +7,7 @@ its owner away. Without a list, text is hashed into a fixed number of buckets. B
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,10 +23,11 @@ from gratis.records.errors import GratisError
 from gratis.rows.dates import DATE_PARTS, date_parts, is_dated, usual_parts
 from gratis.rows.tables import numbers
 
-__all__ = ["Column", "Kind", "as_text", "can_be_target", "in_words", "is_number", "is_text"]
+__all__ = ["Column", "Kind", "as_text", "can_be_target", "in_words", "is_number", "is_text", "plain"]
 
 Array = NDArray[np.float64]
 _KEYS = ("levels", "buckets", "missing", "parts", "format", "unreadable", "reference")
+_TRUTH = {"false": "0", "true": "1"}
 _TRUE, _FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 
 
@@ -115,6 +117,8 @@ class Column:
         text = as_text(cells)
         if self.levels is not None:
             found = pc.index_in(text, value_set=pa.array(self.levels, pa.string()))
+            if found.null_count:
+                found = pc.coalesce(found, _written_otherwise(text, self.levels))
             return np.asarray(pc.fill_null(found, -1).to_numpy(zero_copy_only=False), dtype=np.int64)
         assert self.buckets is not None
         coded = text.dictionary_encode()
@@ -173,7 +177,8 @@ class Column:
             raise GratisError(f"the buckets of {name!r} must be a whole number")
         parts, form, unreadable = (data.get(key) for key in ("parts", "format", "unreadable"))
         if data["kind"] == Kind.DATE and parts is None:
-            parts = list(usual_parts(pa.timestamp("s")))
+            timed = form is None or re.search("%[HIklTRrXcs+]", str(form))
+            parts = list(usual_parts(pa.timestamp("s") if timed else pa.date32()))
         if parts is not None and not (isinstance(parts, list) and all(isinstance(part, str) for part in parts)):
             raise GratisError(f"the parts of {name!r} must be a list of texts")
         if form is not None and not isinstance(form, str):
@@ -207,6 +212,36 @@ def as_text(cells: Any) -> Any:
         same = pc.equal(pc.cast(whole, cells.type, safe=False), cells)
         cells = pc.if_else(same, pc.cast(whole, pa.string()), pc.cast(cells, pa.string()))
     return pc.utf8_trim_whitespace(pc.cast(cells, pa.string()))
+
+
+def plain(text: str) -> str:
+    """A number without a plus and without zeros at its end; other text, and a code such as 007, as it is.
+
+    >>> [plain(text) for text in ("1.0", "+2.50", "007", "0.10", "-0.0", "Berlin")]
+    ['1', '2.5', '007', '0.1', '0', 'Berlin']
+    """
+    number = re.match(r"^\+?(-?(?:0|[1-9][0-9]*))(?:\.([0-9]*?)0*)?$", text)
+    if number is None:
+        return text
+    whole, rest = number.groups()
+    return f"{whole}.{rest}" if rest else whole if whole != "-0" else "0"
+
+
+def _written_otherwise(text: Any, levels: tuple[str, ...]) -> Any:
+    """Positions of levels that cells write in another way: 1.0 for 1, True for true; and 1 where truth is 0 and 1."""
+    known = [plain(_small(level)) for level in levels]
+    truth = _TRUTH if {*known} <= {*_TRUTH, *_TRUTH.values()} else {}
+    place: dict[str, int] = {}
+    for index, level in enumerate(known):
+        place.setdefault(truth.get(level, level), index)
+    coded = text.dictionary_encode()
+    written = [plain(_small(value)) for value in coded.dictionary.to_pylist()]
+    found = pa.array([place.get(truth.get(value, value)) for value in written], pa.int32())
+    return found.take(coded.indices)
+
+
+def _small(text: str) -> str:
+    return text.lower() if text.lower() in _TRUTH else text
 
 
 def _bucket(value: str | None, buckets: int) -> int:

@@ -20,6 +20,7 @@ from gratis.records.errors import ChangedTableError, GratisError
 from gratis.records.progress import counted
 from gratis.records.strict_json import read_json
 from gratis.rows.columns import Column, Kind, as_text, can_be_target, in_words, is_number
+from gratis.rows.first_cells import first_looks
 from gratis.rows.readings import ColumnReading, left_out_by_name, read_columns
 from gratis.rows.tables import Table, numbers_into, unreadable
 from gratis.rows.undecided import Problems, refuse_undecided
@@ -131,7 +132,8 @@ class TableSchema:
         }
         undecided = {name: table.types[name] for name, column in columns.items() if column is None}
         others = [name for name, column in columns.items() if column is not None and column.kind is not Kind.IGNORED]
-        refuse_undecided(undecided, others, python=table.for_python)
+        if undecided:
+            refuse_undecided(undecided, others, first_looks(table, list(undecided)), python=table.for_python)
         return cls(tuple(column for column in columns.values() if column is not None))
 
     def readings(self, table: Table, target: Column | None = None) -> tuple[ColumnReading, ...]:
@@ -243,15 +245,17 @@ class EncodedRows:
 
     def problems(self, *, missing_targets: bool = False) -> Problems:
         """Read everything once; return what `validate` refuses."""
-        seen, unreadable, missing = 0, frozenset[str](), False
+        seen, unreadable, missing, known = 0, frozenset[str](), False, False
         for batch in self._read():
             seen += batch.num_rows
             unreadable |= self._unreadable(batch)
-            missing = missing or not (missing_targets or np.isfinite(self._encoded(batch)[1]).all())
+            if not (missing_targets or (missing and known)):
+                finite = np.isfinite(self._encoded(batch)[1])
+                missing, known = missing or not finite.all(), known or bool(finite.any())
         if seen != self.n_rows:
             raise GratisError(f"{self.n_rows} rows were expected, but {seen} were read")
         used = {self._target.name, *(column.name for column in self._schema.used)}
-        return Problems(unreadable, frozenset(used & getattr(self.table, "broken", set())), missing)
+        return Problems(unreadable, frozenset(used & getattr(self.table, "broken", set())), missing, known)
 
     def _unreadable(self, batch: Any) -> frozenset[str]:
         cells = _cells(batch)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.json
 
 from gratis.records.errors import GratisError
-from gratis.rows.tables import Table, _types, pandas_index
+from gratis.rows.tables import Table, _types, pandas_index, refuse_headless, refuse_same_names
 
 __all__ = ["ExcelTable", "FrameTable", "JSONLinesTable", "arrow_table"]
 
@@ -104,7 +104,9 @@ class ExcelTable(_HeldFile):
         columns = [
             _typed([row[place] if place < len(row) else None for row in rows[1:]]) for place in range(len(names))
         ]
-        self._hold(pa.Table.from_arrays(columns, names=names))
+        found = pa.Table.from_arrays(columns, names=names)
+        refuse_headless(found.schema)
+        self._hold(found)
 
 
 def _typed(cells: list[Any]) -> Any:
@@ -124,10 +126,13 @@ def arrow_table(frame: Any) -> Any:
         return frame
     if isinstance(frame, pa.RecordBatch):
         return pa.Table.from_batches([frame])
+    pandas = type(frame).__module__.partition(".")[0] == "pandas"
+    if pandas:
+        refuse_same_names([str(name) for name in getattr(frame, "columns", ())])
     try:
         if hasattr(frame, "to_arrow"):
             return frame.to_arrow()  # polars
-        if type(frame).__module__.partition(".")[0] == "pandas":
+        if pandas:
             # Mixed objects cannot be converted: said below, in words that quote none of them.
             return pa.Table.from_pandas(frame, preserve_index=False)
         if hasattr(frame, "__arrow_c_stream__"):

@@ -125,7 +125,7 @@ def _how(column: Column, index: bool) -> str:
             )
         case Kind.NUMERIC:
             filled = "" if column.missing is None else f", {column.missing:g} where missing"
-            return "number" + (", other cells missing" if column.lenient else "") + filled
+            return "number" + (" (also $1,200 or 12%), other cells missing" if column.lenient else "") + filled
         case Kind.BOOLEAN:
             return "truth value"
         case Kind.ORDERED:

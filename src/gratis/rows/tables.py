@@ -8,9 +8,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,8 @@ __all__ = [
     "numbers_into",
     "open_table",
     "pandas_index",
+    "refuse_headless",
+    "refuse_same_names",
     "unreadable",
 ]
 
@@ -44,7 +48,21 @@ _PARQUET_NUMBERS, _PARQUET_ROWS = 2**21, 2**16  # decoded together: a call a col
 _CSV_BLOCK_BYTES = 2**22  # a wide row may take 100 kB, and every block costs a call a column
 _LONG = 512  # cells of a column that are worth a call to Arrow
 _MISSING = ["", "?", "NA", "N/A", "#N/A", "nan", "NaN", "NAN", "null", "NULL", "None"]
-_COMMA_NUMBER = r"^\s*[+-]?(\d+|\d{1,3}(\.\d{3})+)?(,\d*)?([eE][+-]?\d+)?\s*$"
+_NUMBER_IN_HEADER = (
+    r"^[+-]?[$€£]?(\d[\d., ]*([eE][+-]?\d+)?%?|[.,]\d+|\d+[-/.:]\d+[-/.:]\d+.*)$|^(?i:nan|na|n/a|null|none|\?)$"
+)
+_LEAST_COUNTED = 4  # fewer numbers in a row are seen in records, too
+_SIGNS = "$€£¥₹"
+_COMMA_NUMBER = (
+    rf"^\s*[+-]?([{_SIGNS}]\s?)?[+-]?(\d+|\d{{1,3}}(\.\d{{3}})+)?(,\d*)?([eE][+-]?\d+)?(\s?[{_SIGNS}%])?\s*$"
+)
+# Thousands in threes, money, percent; not 0,123 nor €1.200, which elsewhere are fractions and thousands.
+_GROUPED = r"[1-9]\d{0,2}(,\d{3})+"
+_AMOUNT = rf"({_GROUPED}|\d+)(\.\d{{0,2}}|\.\d{{4,}})?"
+_DECORATED = (
+    rf"^([+-]?{_GROUPED}(\.\d*)?|[+-]?[{_SIGNS}]\s?{_AMOUNT}|[{_SIGNS}]\s?-{_AMOUNT}|[+-]?{_AMOUNT}\s?[{_SIGNS}]|"
+    r"[+-]?(\d+\.?\d*|\.\d+)\s?%)$"
+)
 _NUMBER = r"^\s*[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf|nan)\s*$"
 
 
@@ -301,6 +319,7 @@ class CSVTable(Table):
 
     def _guessed(self, decimal: str, date: str | None = None) -> dict[str, Any]:
         with self._open(None, decimal, date) as reader:
+            refuse_headless(reader.schema)
             found = _types(reader.schema)
         # Where a first cell is no UTF-8 Arrow says bytes: it is text all the same, of another encoding.
         return {name: pa.string() if pa.types.is_binary(kind) else kind for name, kind in found.items()}
@@ -397,10 +416,22 @@ def _decoded(cell: bytes | None) -> str | None:
 
 
 def numbers(column: Any) -> NDArray[Any]:
-    """Return a column as floats, NaN where a value is missing or no number."""
+    """Return a column as floats, NaN where a value is missing or no number. Each cell is read by itself.
+
+    >>> numbers(pa.array(["1.5", "$1,200", "-3 €", "12%", "1,5", "€1.200", "one", None])).tolist()
+    [1.5, 1200.0, -3.0, 12.0, nan, nan, nan, nan]
+    """
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_large_string(column.type):
+        column = pc.cast(column, pa.string())
     if pa.types.is_string(column.type):
         column = pc.utf8_trim_whitespace(column)
         readable = pc.match_substring_regex(column, _NUMBER, ignore_case=True)
+        if not pc.all(readable, min_count=0).as_py():
+            bare = pc.replace_substring_regex(column, rf"[{_SIGNS}%,\s]", "")
+            column = pc.if_else(pc.match_substring_regex(column, _DECORATED), bare, column)
+            readable = pc.match_substring_regex(column, _NUMBER, ignore_case=True)
         column = pc.if_else(readable, column, pa.scalar(None, pa.string()))
     if not pa.types.is_floating(column.type):
         column = pc.cast(column, pa.float64(), safe=False)
@@ -439,11 +470,35 @@ def _types(schema: Any) -> dict[str, Any]:
         names = None  # the exception holds the header's bytes: it must not be the context of ours
     if names is None:
         raise GratisError("the names of the columns must be UTF-8 text")
-    found = dict(zip(names, schema.types, strict=True))
-    if len(found) != len(names):
+    refuse_same_names(names)
+    return dict(zip(names, schema.types, strict=True))
+
+
+def refuse_same_names(names: Sequence[str]) -> None:
+    """Refuse a name that two columns have."""
+    if len(set(names)) != len(names):
         twice = next(name for place, name in enumerate(names) if name in names[:place])
         raise GratisError(f"the column name {twice!r} occurs more than once; rename one of them")
-    return found
+
+
+def refuse_headless(schema: Any) -> None:
+    """Refuse a header that looks like a record: names of columns are public and printed, a first record is neither.
+
+    A third of its cells being numbers is too many, unless they count something (0, 1, 2, 3 or 2010, 2015, 2020, 2025).
+    """
+    try:
+        names = [name.strip() for name in schema.names if name.strip()]
+    except UnicodeDecodeError:
+        return  # `_types` says it
+    found = [name for name in names if re.match(_NUMBER_IN_HEADER, name)]
+    whole = [int(name) for name in found if re.match(r"^\d{1,9}$", name)]
+    steps = {after - before for before, after in pairwise(whole)}
+    counting = len(whole) == len(found) >= _LEAST_COUNTED and len(steps) == 1 and min(steps) > 0
+    if not names or (3 * len(found) >= len(names) and found and not counting):
+        raise GratisError(
+            "the file seems to have no header: its first row looks like a record, and names of columns would be "
+            "published; write a first row of names, with words in them, into the file (its cells are not shown here)"
+        )
 
 
 def pandas_index(schema: Any) -> tuple[str, ...]:

@@ -1,12 +1,14 @@
 """Refusals that name everything at once, and the options that decide all of it: for a command line or for Python.
 
-Before the cells are read, names and types alone are used. What reading them found is said in names, never in values.
+Before the cells are read, names and types are used, and what the first cells look like. What reading them found is
+said in names, never in values.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,12 +16,14 @@ from typing import Any
 
 from gratis.records.errors import GratisError
 from gratis.rows.columns import is_text
+from gratis.rows.first_cells import Looks
 from gratis.rows.readings import looks_like_identifier, names_a_person
 
-__all__ = ["Advice", "Problems", "UndecidedError", "advised", "listed", "names_in", "refuse_undecided"]
+__all__ = ["AS_NUMBERS", "Advice", "Problems", "UndecidedError", "advised", "listed", "names_in", "refuse_undecided"]
 
 Advice = Mapping[str, str | tuple[str, ...]]
 
+AS_NUMBERS = "reads what looks like numbers by its first cells ($1,200 and 12% too; other cells are missing)"
 _OPTIONS = {"private_levels": "--private-levels", "ignore": "--ignore", "numeric": "--numeric",
             "missing_target": "--missing-target", "encoding": "--encoding"}  # fmt: skip
 
@@ -82,66 +86,94 @@ class UndecidedError(GratisError):
     def along_with(self, advice: Advice, effect: str = "", otherwise: str = "") -> UndecidedError:
         """The same with more to decide, which is not known from the columns alone."""
         effects = (*self.effects, effect) if effect else self.effects
-        return UndecidedError(
-            self.problem, {**self.advice, **advice}, effects, otherwise=self.otherwise + otherwise, python=self.python
-        )
+        merged = {**self.advice, **advice}
+        for name, before in self.advice.items():
+            more = merged[name]
+            if isinstance(before, tuple) and isinstance(more, tuple):
+                merged[name] = tuple(dict.fromkeys([*before, *more]))
+        return UndecidedError(self.problem, merged, effects, otherwise=self.otherwise + otherwise, python=self.python)
 
 
 def _and(parts: tuple[str, ...]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def refuse_undecided(types: Mapping[str, Any], others: Iterable[str], *, python: bool) -> None:
+def refuse_undecided(types: Mapping[str, Any], others: Iterable[str], looks: Looks, *, python: bool) -> None:
     """Refuse, all at once, the columns whose types leave open how they are read; with what decides it.
 
-    `others` are the columns that can be read: identifiers among them are left out along with the rest.
+    `others` are the columns that can be read: identifiers among them are left out along with the rest. `looks` is what
+    columns of text look like by their first cells.
     """
-    if not types:
-        return
     texts = [name for name, kind in types.items() if is_text(kind)]
     unreadable = [name for name in types if name not in texts]
     named = [name for name in (*texts, *others) if looks_like_identifier(name) or names_a_person(name)]
-    common = tuple(name for name in texts if name not in named)
-    ignored = tuple(dict.fromkeys([*named, *unreadable]))
+    numbers = tuple(name for name in looks.numbers if name not in named)
+    dates = {name: form for name, form in looks.dates if name not in named}
+    common = tuple(name for name in texts if name not in (*named, *numbers, *dates))
+    ignored = tuple(dict.fromkeys([*named, *dates, *unreadable]))
     advice: dict[str, str | tuple[str, ...]] = {}
     effects, said = [], []
     if common:
         advice["private_levels"] = common
         effects.append("finds common levels within the budget")
+    if numbers:
+        advice["numeric"] = numbers
+        effects.append(AS_NUMBERS)
     if ignored:
         advice["ignore"] = ignored
-        of = ["what looks like names or identifiers"] * bool(named) + ["what cannot be read"] * bool(unreadable)
-        effects.append(f"leaves out {' and '.join(of)}")
+        of = ["what looks like names or identifiers"] * bool(named) + ["what looks like dates"] * bool(dates)
+        effects.append(f"leaves out {' and '.join([*of, *['what cannot be read'] * bool(unreadable)])}")
     if texts:
         held = f"column {texts[0]!r} holds" if len(texts) == 1 else f"columns {', '.join(map(repr, texts))} hold"
         said.append(f"{held} text, and levels are never read from private rows")
     if unreadable:
         kinds = ", ".join(f"{name!r} ({types[name]})" for name in unreadable)
         said.append(f"{kinds} cannot be read as numbers")
-    otherwise = ""
+    otherwise = _dates(dates, python=python)
     if texts:
         text, columns = (common or texts)[0], tuple(texts)
         shown = ["--hash 32", f"--levels {shlex.quote(text + '=A,B,C')}", "--schema file"]
         if python:
             shown = ["hash_buckets=32", f"levels={{{text!r}: ['A', 'B', 'C']}}", "schema="]
-        otherwise = (
+        otherwise += (
             f"; or hash text with {shown[0]}, list public levels with {shown[1]} or in a {shown[2]} (`gratis schema` "
-            f"makes one), leave it out with {advised({'ignore': columns}, python=python)}, or read numbers among which "
-            f"some cells are none with {advised({'numeric': (text,)}, python=python)}"
+            f"makes one), {'or ' * bool(numbers)}leave it out with "
+            f"{advised({'ignore': columns}, python=python)}"
         )
+        if not numbers:
+            numeric = advised({"numeric": (text,)}, python=python)
+            otherwise += f", or read numbers among which some cells are none with {numeric}"
     raise UndecidedError(" and ".join(said), advice, tuple(effects), otherwise=otherwise, python=python)
+
+
+def _dates(forms: Mapping[str, str], *, python: bool) -> str:
+    """How to read columns that look like dates."""
+    if not forms:
+        return ""
+    declared = {name: {"kind": "date", **({"format": form} if form else {})} for name, form in forms.items()}
+    text = json.dumps({"columns": declared}, ensure_ascii=False)
+    told = f"{'schema=' if python else '--schema '}FILE, a file that holds {text}"
+    order = ", or with %d before %m if days come first" if any(form[:2] == "%m" for form in forms.values()) else ""
+    return f"; dates, by the first cells of {', '.join(map(repr, forms))}, are read with {told}{order}"
 
 
 @dataclass(frozen=True, slots=True)
 class Problems:
-    """What reading all cells found, in names: columns of numbers with other cells, no UTF-8, targets that miss."""
+    """What reading all cells found, in names: columns of numbers with other cells, no UTF-8, targets that miss.
+
+    `known` says whether any target was read at all: where none was, leaving rows out would leave none.
+    """
 
     unreadable: frozenset[str] = frozenset()
     broken: frozenset[str] = frozenset()
     targets: bool = False
+    known: bool = False
 
     def __or__(self, other: Problems) -> Problems:
-        return Problems(self.unreadable | other.unreadable, self.broken | other.broken, self.targets or other.targets)
+        return Problems(
+            self.unreadable | other.unreadable, self.broken | other.broken, self.targets or other.targets,
+            self.known or other.known,
+        )  # fmt: skip
 
     def refuse(self, order: Iterable[str], target: str, *, python: bool) -> None:
         """Refuse all of it at once, with the options that let it pass."""
@@ -155,7 +187,11 @@ class Problems:
         if dirty:
             advice["numeric"] = dirty
             said.append(f"{_columns(dirty)} text among numbers in some rows")
-            effects.append("takes such cells for missing values")
+            effects.append("reads $1,200 and 12% as numbers and takes other such cells for missing values")
+        if self.targets and not self.known:
+            raise GratisError(
+                f"no row of the target {target!r} holds a declared class or a number: see how the file writes them"
+            )
         if self.targets:
             advice["missing_target"] = "leave-out"
             said.append(f"the target {target!r} is missing, infinite or no declared class in some rows")
