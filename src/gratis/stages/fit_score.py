@@ -50,8 +50,9 @@ _MODEL_ERROR, _SCALES_ERROR, _ACCURACY_ERROR = 0.01, 0.6, 0.008
 _SAMPLING = 15.0
 _LITTLE_LEARNT, _BELOW = 60.0, 0.3
 # Squares of targets have mean 1 where their scale was found. Noise of at most .15 shows that, so a mean within three
-# deviations of 0 says that the scale is only the finest that could be told so far from zero, and the centre no better.
-_CLEAR, _SEEN = 0.15, 3.0
+# deviations of 0 says, where the centre is twenty scales or more from zero, that the scale is only the finest that
+# could be told so far away, and the centre no better. (Nearer by, a few large values make squares small.)
+_CLEAR, _SEEN, _FAR = 0.15, 3.0, 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,8 @@ def expected_r_squared(
     noise = math.hypot(score.deviations[0], left * score.deviations[1]) / square
     found = _expected("r_squared", 1 - left, noise, n_records, records, low=-0.5, mean=0.0)
     doubt = ""
-    if score.deviations[1] <= _CLEAR and score.means[1] <= _SEEN * score.deviations[1]:
+    far = abs(float(target.centre[0])) >= _FAR * float(target.scale[0])
+    if far and score.deviations[1] <= _CLEAR and score.means[1] <= _SEEN * score.deviations[1]:
         doubt = "the target lies so far from zero that its spread could not be told at this budget"
     if abs(float(target.centre[0])) + float(target.window[0]) >= 2.0**HIGHEST:
         doubt = f"the target has values beyond {2.0**HIGHEST:.0e}, which are not told apart"
