@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gratis.estimators.table_reading import CLASSES_OCCUR
+from gratis.estimators.values import CLASSES_OCCUR
 from gratis.rows.person_ids import number_persons
 from gratis.rows.undecided import listed, names_in
 

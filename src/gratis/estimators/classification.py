@@ -13,7 +13,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from gratis.estimators.leaks import Watched
-from gratis.estimators.values import encoded
+from gratis.estimators.values import CLASSES_OCCUR, encoded
 from gratis.models.logistic import SoftmaxModel
 from gratis.records.checks import check_positive
 from gratis.records.errors import GratisError
@@ -57,7 +57,7 @@ class PrivateClassifier(Watched, ClassifierMixin):
         elif labels is None:
             raise GratisError("a streamed pass must know its classes before it sees them: pass classes=[…]")
         else:
-            classes, assumed = _sorted(labels, occurring=True), ("the set of classes that occur is public",)
+            classes, assumed = _sorted(labels, occurring=True), (CLASSES_OCCUR,)
         if len(classes) < 2:
             raise GratisError(f"at least two classes are needed, got {len(classes)} class")
         self._given_weights(classes)

@@ -13,7 +13,7 @@ from gratis.estimators.leaks import note_training, one_of_several, warn_about_fi
 from gratis.estimators.persons import refuse_unless_sums, rows_of_persons
 from gratis.estimators.record_reader import RecordReader
 from gratis.estimators.release import Release
-from gratis.estimators.values import ROWS_A_CLASS, refuse_text
+from gratis.estimators.values import CLASSES_OCCUR, ROWS_A_CLASS, refuse_text
 from gratis.ledger import Ledger
 from gratis.mechanisms.noise import NoiseSource, noise_source
 from gratis.recipes.recipe import Recipe
@@ -92,7 +92,7 @@ class PrivateFit(RecordReader):
         if groups is not None:
             rows = rows_of_persons(rows, groups, refuse_missing=self._handling() == "raise")
         facts = Facts(rows=rows.n_rows, columns=rows.n_features, classes=None if classes is None else len(classes))
-        if "the set of classes that occur is public" in assumed:
+        if CLASSES_OCCUR in assumed:
             _refuse_labels_of_few(facts)
         recipe = self._recipe(facts)
         if groups is not None:

@@ -15,8 +15,8 @@ from gratis.estimators.model_choice import MODELS, check_features, choose_model,
 from gratis.estimators.persons import TablePersons
 from gratis.estimators.private_levels import plan_search
 from gratis.estimators.table_job import TableFit, TableJob
-from gratis.estimators.table_reading import CLASSES_OCCUR, TableReading
-from gratis.estimators.values import ROWS_A_CLASS
+from gratis.estimators.table_reading import TableReading
+from gratis.estimators.values import CLASSES_OCCUR, ROWS_A_CLASS
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
 from gratis.records.facts import Facts

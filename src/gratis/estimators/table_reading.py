@@ -14,9 +14,7 @@ from gratis.rows.columns import Column, Kind
 from gratis.rows.encoding import TableSchema
 from gratis.rows.tables import Table, open_table
 
-__all__ = ["CLASSES_OCCUR", "TableReading"]
-
-CLASSES_OCCUR = "the set of classes that occur is public"  # assumed where no list was declared
+__all__ = ["TableReading"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

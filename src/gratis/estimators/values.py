@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from gratis.records.errors import GratisError
 
 __all__ = [
+    "CLASSES_OCCUR",
     "ROWS_A_CLASS",
     "as_array",
     "encoded",
@@ -21,6 +22,7 @@ __all__ = [
     "refuse_text",
 ]
 
+CLASSES_OCCUR = "the set of classes that occur is public"  # assumed where no list was declared
 ROWS_A_CLASS = 5  # on average: labels of fewer rows are values of persons, which must not be taken for public classes
 
 

@@ -36,8 +36,9 @@ _SURELY_PLACED = 12.0
 # epsilon .5 and 1, kept .27 at 2.9, .57 at 4.6, .9 at 5.4 and 1 from 6.2 on (benchmarks/intervals.py, "binary").
 _SEEN = 6.0
 # A single column with fewer records than this many deviations of a count's noise is read from coarse histograms
-# together: with 16, targets 100 to 300 deviations from zero (years) were lost in between (docs/results/small.md). How
-# many positions are told apart (odd: whole numbers lie on the edges of 16), and the window in units of the scale.
+# together: with 16, linear fits to targets 100 to 300 deviations from zero were lost in between; additive ones do
+# better with 32 there (docs/results/small.md). How many positions are told apart (odd: whole numbers lie on the edges
+# of 16), and the window in units of the scale.
 _FEW, _FEW_BINS, _FEW_WINDOW = 64.0, 15, 6.0
 _SPREAD, _MEAN = "spread around the mean", "mean"
 
