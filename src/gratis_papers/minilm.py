@@ -64,7 +64,7 @@ class SentenceClassifier(nn.Module):
 
 
 def sst2_task(
-    *, batch: int, steps: int, recorded: int, rate: float, head_records: int, budget: Budget, folder: Path
+    *, batch: int, steps: int, recorded: int, rate: float, clip: float, head_records: int, budget: Budget, folder: Path
 ) -> FineTuning:
     """Return the task on all 67,349 sentences; the head is trained on the first `head_records` of them.
 
@@ -119,8 +119,9 @@ def sst2_task(
         recorded=recorded,
         batch=batch,
         rate=rate,
+        clip=clip,
         budget=Budget(epsilon=budget.epsilon - _HEAD_EPSILON, delta=budget.delta / 2, neighbouring=budget.neighbouring),
-        micro_batch=32,
+        micro_batch=64,
         words=f"head: ε = {_HEAD_EPSILON:g}, δ/2, {head_records} sentences, {_HEAD_STEPS} full-batch steps on frozen "
         f"features; matrices and head: ε = {budget.epsilon - _HEAD_EPSILON:g}, δ/2, all {len(X)} sentences; basic "
         "composition",

@@ -22,7 +22,8 @@ class FineTuning:
     """A start, records to train on, a test set, and settings of one private training.
 
     `batch` is the expected size of a Poisson batch, None the full batch; `recorded` are the steps of the long run whose
-    gradients are kept ("over-training"), `steps` those of every other run; each run alone meets `budget`.
+    gradients are kept ("over-training"), `steps` those of every other run; each run alone meets `budget`. `clip` is the
+    clip norm of a record's gradient.
     """
 
     name: str
@@ -35,6 +36,7 @@ class FineTuning:
     recorded: int
     batch: int | None
     rate: float
+    clip: float
     budget: Budget
     micro_batch: int = 2048
     words: str = ""
@@ -121,5 +123,6 @@ def digits_task(epsilon: float = 8.0) -> FineTuning:
         recorded=24,
         batch=None,
         rate=80.0,
+        clip=0.1,  # S4's, from Li et al. 2022
         budget=Budget(epsilon=epsilon, delta=len(private) ** -1.1),
     )

@@ -28,9 +28,8 @@ from gratis_papers.gradient_spectrum import GradientRecorder
 from gratis_papers.s4_tasks import FineTuning
 from gratis_papers.spectrum_recording import TappedNoise
 
-__all__ = ["CLIP", "PrivateSteps", "fine_tuned", "gram_of", "random_directions", "top_directions"]
+__all__ = ["PrivateSteps", "fine_tuned", "gram_of", "random_directions", "top_directions"]
 
-CLIP = 0.1  # S4's, from Li et al. 2022
 _STEPS_BETWEEN_CHECKPOINTS = 5
 
 
@@ -60,8 +59,8 @@ class PrivateSteps:
     def gradient(self, gradient: ClippedGradientSum, task: FineTuning, noise: NoiseSource) -> NDArray[np.float64]:
         """Return one noisy mean of clipped gradients at the module's parameters."""
         rows = None if self.rate == 1 else np.flatnonzero(noise.generator.random(len(task.y)) < self.rate)
-        mean = gradient(task.X, task.y, rows) / (self.size * CLIP)
-        return np.asarray(CLIP * noise.release(mean, self.std))
+        mean = gradient(task.X, task.y, rows) / (self.size * task.clip)
+        return np.asarray(task.clip * noise.release(mean, self.std))
 
 
 def fine_tuned(
@@ -85,7 +84,7 @@ def fine_tuned(
         Gradients are projected on these before noise is added to all coordinates.
     """
     module = task.module()
-    gradient = ClippedGradientSum(module, clip_norm=CLIP, micro_batch=task.micro_batch)
+    gradient = ClippedGradientSum(module, clip_norm=task.clip, micro_batch=task.micro_batch)
     done, spent = 0, 0.0
     if kept.is_file():
         with np.load(kept) as state:
@@ -104,7 +103,7 @@ def fine_tuned(
             NoiseSource.insecure(int(np.random.default_rng([seed, step]).integers(2**62))),
             recorder=None if record is None else _Row(record, step),
             directions=directions,
-            scale=CLIP,
+            scale=task.clip,
             allow_non_private_diagnostics=True,
         )
         noised = private.gradient(gradient, task, noise)

@@ -19,7 +19,7 @@ def test_neighbours_differ_in_one_record_only(classes, invalid):
     seen = set()
     for _ in range(300):
         table = tables.draw(rng)
-        for near in (tables.neighbour(table, rng), *((tables.without(table),) if invalid else ())):
+        for near in (tables.neighbour(table, rng), *((tables.without(table, rng),) if invalid else ())):
             others = np.arange(21) != table.row
             assert same(table.X[others], near.X[others]).all()
             assert same(table.y[others], near.y[others]).all()

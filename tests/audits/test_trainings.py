@@ -9,7 +9,7 @@ import pytest
 
 from gratis import DPLinearRegression, DPLogisticRegression, DPRandomFeaturesRegressor
 from gratis.audits.hostile import HostileTables, Table
-from gratis.audits.replay import record
+from gratis.audits.replay import Fitted, record
 from gratis.audits.trainings import (
     audit_tables,
     estimator_training,
@@ -17,7 +17,10 @@ from gratis.audits.trainings import (
     replay_audit,
     subsampled_training,
 )
+from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
 from gratis.records.budget import Budget
+from gratis.records.events import GaussianRelease
 from gratis.records.neighbouring import Neighbouring
 
 REPLACE, ZERO_OUT = Neighbouring.REPLACE_ONE, Neighbouring.ZERO_OUT
@@ -114,3 +117,25 @@ def test_classifiers_are_consistent(relation, classes):
     assert not found.alarm, (found.verdict, found.differences)
     assert found.pairs == 12
     assert found.largest_ratio > 0.3
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_a_step_that_counts_records_without_a_target_is_noticed(listens):
+    """A null record has no target, but it may have features: a signed sum that takes these moves by 2, not by 1."""
+    event = GaussianRelease(sensitivity=1.0, noise_std=2.0, neighbouring=ZERO_OUT, label="signs of a column")
+
+    def signs(X, y):
+        counted = np.isfinite(X[:, :1]) & (np.isfinite(y)[:, None] | (not listens))
+        return np.where(counted, np.sign(X[:, :1]), 0.0).sum(axis=0)
+
+    def training(table):
+        def train(tap):
+            total = Rows.held(table.X, table.y).total(signs)
+            return Fitted(event, tap(NoiseSource.secure()).release(total, event.noise_std))
+
+        return train
+
+    tables = HostileTables(n=20, d=2, invalid=True)
+    found = audit_tables(training, tables, ZERO_OUT, pairs=200, rng=np.random.default_rng(0))
+    assert found.alarm == (not listens), found.verdict
+    assert found.largest_ratio == pytest.approx(1.0 if listens else 2.0)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["TABLES", "HostilePersons", "HostileTables", "Table", "null_record"]
+__all__ = ["TABLES", "HostilePersons", "HostileTables", "Table"]
 
 Array = NDArray[Any]
 Rng = np.random.Generator
@@ -139,11 +139,6 @@ TABLES: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def null_record(n_columns: int, *, objects: bool = False) -> tuple[Array, Any]:
-    """The record that contributes nothing where invalid records may: all features and the target missing."""
-    return np.full(n_columns, np.nan), None if objects else np.nan
-
-
 @dataclass(frozen=True, slots=True)
 class HostileTables:
     """Tables of one shape with a hostile record, and their hostile neighbours.
@@ -194,10 +189,14 @@ class HostileTables:
         """Return the same table with another hostile record in the same row."""
         return self._exchanged(table, rng)
 
-    def without(self, table: Table) -> Table:
-        """Return the same table with a record that contributes nothing (needs `invalid`)."""
-        record, target = null_record(self.d, objects=self._objects)
-        return _with(table, f"{table.name.split(';')[0]}; null record", record, target)
+    def without(self, table: Table, rng: Rng) -> Table:
+        """Return the same table with a record that contributes nothing: one without a target (needs `invalid`).
+
+        Half of them have features, to which a step that does not look at the target would still listen.
+        """
+        chosen = self._maker(rng) if rng.random() < 0.5 else "all missing"
+        record, target = self._record(chosen, table, rng), None if self._objects else np.nan
+        return _with(table, f"{table.name.split(';')[0]}; null record ({chosen})", record, target)
 
     def _targets(self, rows: Array, rng: Rng) -> Array:
         scores = rows[:, 0] + 0.5 * rng.standard_normal(len(rows))
@@ -213,14 +212,18 @@ class HostileTables:
         return np.array(labels, dtype=object) if self._objects else np.array(labels, dtype=np.float64)
 
     def _exchanged(self, table: Table, rng: Rng) -> Table:
-        makers = FINITE_RECORDS | (INVALID_RECORDS if self.invalid else {})
-        chosen = list(makers)[int(rng.integers(len(makers)))]
-        with np.errstate(all="ignore"):
-            record = makers[chosen](table.X, table.row, rng)
-            if not self.invalid:
-                record = np.where(np.isfinite(record), record, 0.0)
-        target = self._target(table, rng)
+        chosen = self._maker(rng)
+        record, target = self._record(chosen, table, rng), self._target(table, rng)
         return _with(table, f"{table.name.split(';')[0]}; {chosen}, target {target!r}", record, target)
+
+    def _maker(self, rng: Rng) -> str:
+        names = [*FINITE_RECORDS, *(INVALID_RECORDS if self.invalid else ())]
+        return names[int(rng.integers(len(names)))]
+
+    def _record(self, maker: str, table: Table, rng: Rng) -> Array:
+        with np.errstate(all="ignore"):
+            record = (FINITE_RECORDS | INVALID_RECORDS)[maker](table.X, table.row, rng)
+        return record if self.invalid else np.where(np.isfinite(record), record, 0.0)
 
     def _target(self, table: Table, rng: Rng) -> Any:
         options: list[Any]
@@ -298,10 +301,11 @@ class HostilePersons:
         name = f"{first.name}, {size} rows{' alike' if alike and size > 1 else ''}"
         return self._with(others, records, name, rng)
 
-    def without(self, table: Table) -> Table:
+    def without(self, table: Table, rng: Rng) -> Table:
         """Return the same table with a hostile person who contributes nothing."""
         others, single = self._others(table)
-        return self._with(others, [self.persons.without(single)], self.persons.without(single).name, None)
+        nothing = self.persons.without(single, rng)
+        return self._with(others, [nothing], nothing.name, None)
 
     def _others(self, table: Table) -> tuple[Table, Table]:
         """The rows of the others; and those with one row of the hostile person, whose record can be exchanged."""

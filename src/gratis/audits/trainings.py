@@ -151,12 +151,12 @@ def audit_tables(
             table = tables.draw(rng)
             first_is_null = removable and rng.random() < 0.5
             if first_is_null:
-                table = tables.without(table)
+                table = tables.without(table, rng)
             recording = record(training(table))
             audit.note(book.check(recording), table.name)
             for place in range(min(per_recording, pairs - done)):
                 second_is_null = removable and not first_is_null and place == 0
-                near = tables.without(table) if second_is_null else tables.neighbour(table, rng)
+                near = tables.without(table, rng) if second_is_null else tables.neighbour(table, rng)
                 one_step = first_is_null or second_is_null or relation is Neighbouring.REPLACE_ONE
                 found = compare(
                     recording, replay(training(near), recording), row=table.row, steps_apart=1 if one_step else 2
