@@ -23,7 +23,7 @@ class FineTuning:
 
     `batch` is the expected size of a Poisson batch, None the full batch; `recorded` are the steps of the long run whose
     gradients are kept ("over-training"), `steps` those of every other run; each run alone meets `budget`. `clip` is the
-    clip norm of a record's gradient.
+    clip norm of a record's gradient; steps follow v ← `momentum`·v + g, θ ← θ − `rate`·v.
     """
 
     name: str
@@ -38,6 +38,7 @@ class FineTuning:
     rate: float
     clip: float
     budget: Budget
+    momentum: float = 0.0
     micro_batch: int = 2048
     words: str = ""
 

@@ -77,7 +77,7 @@ def fine_tuned(
     Parameters
     ----------
     kept : Path
-        Parameters, the number of steps done and their CPU seconds, every few steps.
+        Parameters, velocity, the number of steps done and their CPU seconds, every few steps.
     gradients : Path, optional
         A .npy file (steps, p) that gets every mean clipped gradient before its noise.
     directions : (k, p), optional
@@ -85,10 +85,10 @@ def fine_tuned(
     """
     module = task.module()
     gradient = ClippedGradientSum(module, clip_norm=task.clip, micro_batch=task.micro_batch)
-    done, spent = 0, 0.0
+    done, spent, velocity = 0, 0.0, np.zeros(gradient.size)
     if kept.is_file():
         with np.load(kept) as state:
-            done, spent = int(state["done"]), float(state["cpu_seconds"])
+            done, spent, velocity = int(state["done"]), float(state["cpu_seconds"]), state["velocity"]
             _put(gradient, state["parameters"])
     else:
         gradient.check(task.X, task.y)
@@ -106,16 +106,17 @@ def fine_tuned(
             scale=task.clip,
             allow_non_private_diagnostics=True,
         )
-        noised = private.gradient(gradient, task, noise)
+        velocity = task.momentum * velocity + private.gradient(gradient, task, noise)
         with torch.no_grad():
-            for parameter, part in zip(gradient.parameters, gradient.split(noised), strict=True):
+            for parameter, part in zip(gradient.parameters, gradient.split(velocity), strict=True):
                 parameter -= task.rate * part
         if (step + 1) % _STEPS_BETWEEN_CHECKPOINTS == 0 or step + 1 == private.steps:
             if record is not None:
                 record.flush()
             flat = np.concatenate([p.detach().numpy().ravel() for p in gradient.parameters])
             partial = kept.with_suffix(".partial.npz")
-            np.savez(partial, done=step + 1, cpu_seconds=process_time() - start, parameters=flat)
+            seconds = process_time() - start
+            np.savez(partial, done=step + 1, cpu_seconds=seconds, parameters=flat, velocity=velocity)
             partial.replace(kept)
     return module
 
