@@ -119,13 +119,14 @@ class GradientLearner:
                 std *= math.sqrt(1 - 1 / self.plan.outputs)
             # A gradient that does not fall says that steps went too far: trust the second moments less, else more.
             energy = float(np.square(gradient).sum()) - gradient.size * std**2
-            spread = math.sqrt(2 * gradient.size) * std**2
-            doubt = _CLEARLY * (spread + least_spread)
+            spread = _CLEARLY * math.sqrt(2 * gradient.size) * std**2
+            doubt = spread + least_spread
             best = not k or energy < least + doubt
             if k and energy > _FALL * max(least, 0.0) + doubt:
                 state.ridge = min(3 * state.ridge + 0.02, 100.0)
             if k and energy < least - doubt:
                 state.ridge = max(state.ridge / 3, smallest)
+            # By the upper end: a noisy first energy that is small by luck would hide all that follow.
             if not k or energy + spread < least + least_spread:
                 least, least_spread = energy, spread
             if not state.parameters.any():
