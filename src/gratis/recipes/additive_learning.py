@@ -18,7 +18,7 @@ from gratis.stages.curve_basis import CurveBasis
 from gratis.stages.gradient_posterior import GradientHistory, Preconditioner, precondition
 from gratis.stages.pair_screening import ScreenedPair
 
-__all__ = ["AdditiveState", "GradientLearner"]
+__all__ = ["AdditiveState", "GradientLearner", "Trust"]
 
 Array = NDArray[np.float64]
 
@@ -73,6 +73,41 @@ class AdditiveState:
         return signal, unknown, self.gain
 
 
+@dataclass(slots=True)
+class Trust:
+    """How far second moments are trusted: the ridge on them (Levenberg, Marquardt), by energies of noisy gradients.
+
+    A gradient that does not fall says that steps went too far: the ridge rises. One clearly below all others lowers it.
+
+    >>> trust = Trust(0.1, smallest=0.01)
+    >>> trust.judge(-0.8, 1.0), trust.judge(0.2, 0.03), trust.judge(0.7, 0.01)
+    (True, True, False)
+    >>> round(trust.ridge, 2)
+    0.32
+    """
+
+    ridge: float
+    smallest: float
+    _least: float = math.inf
+    _doubt: float = 0.0
+
+    def judge(self, energy: float, deviation: float) -> bool:
+        """Change the ridge by the next energy, known up to noise of this deviation; say if it may be the least so far.
+
+        The least energy is that with the lowest upper end: a noisy first one that is small by luck must not hide that
+        later ones grow.
+        """
+        own = _CLEARLY * deviation
+        least, doubt = self._least, self._doubt + own
+        if energy > _FALL * max(least, 0.0) + doubt:
+            self.ridge = min(3 * self.ridge + 0.02, 100.0)
+        if math.isfinite(least) and energy < least - doubt:
+            self.ridge = max(self.ridge / 3, self.smallest)
+        if energy + own < least + self._doubt:
+            self._least, self._doubt = energy, own
+        return energy < least + doubt
+
+
 @dataclass(frozen=True, slots=True)
 class GradientLearner:
     """What all gradients of a fit have in common. `curvatures` are those of the loss at `offset`, one an output."""
@@ -99,8 +134,7 @@ class GradientLearner:
         groups = basis.groups()
         curvature = float(self.curvatures.mean())
         sampling = (_UNEXPLAINED if self.plan.n_classes is None else curvature) / n
-        least = least_spread = 0.0
-        steps, smallest = len(plan.events), _LEAST_RIDGE * state.ridge
+        steps, trust = len(plan.events), Trust(state.ridge, _LEAST_RIDGE * state.ridge)
         for k in range(steps):
             if k < 5 or k % 4 == 0:
                 variances = state.variances.mean(axis=0)
@@ -117,18 +151,9 @@ class GradientLearner:
                 # which no later gradient would answer, because scores that all move alike change no probability.
                 gradient = gradient - gradient.mean(axis=1, keepdims=True)
                 std *= math.sqrt(1 - 1 / self.plan.outputs)
-            # A gradient that does not fall says that steps went too far: trust the second moments less, else more.
             energy = float(np.square(gradient).sum()) - gradient.size * std**2
-            spread = _CLEARLY * math.sqrt(2 * gradient.size) * std**2
-            doubt = spread + least_spread
-            best = not k or energy < least + doubt
-            if k and energy > _FALL * max(least, 0.0) + doubt:
-                state.ridge = min(3 * state.ridge + 0.02, 100.0)
-            if k and energy < least - doubt:
-                state.ridge = max(state.ridge / 3, smallest)
-            # By the upper end: a noisy first energy that is small by luck would hide all that follow.
-            if not k or energy + spread < least + least_spread:
-                least, least_spread = energy, spread
+            best = trust.judge(energy, math.sqrt(2 * gradient.size) * std**2)
+            state.ridge = trust.ridge
             if not state.parameters.any():
                 state.first = frame.root @ gradient
             kept = _kept_share(state.parameters, state.first, gradient, std, frame.root)
