@@ -100,7 +100,7 @@ class Trust:
         own = _CLEARLY * deviation
         least, doubt = self._least, self._doubt + own
         if energy > _FALL * max(least, 0.0) + doubt:
-            self.ridge = min(3 * self.ridge + 0.02, 100.0)
+            self.ridge = self.smallest = min(3 * self.ridge + 0.02, 100.0)  # what went too far is not tried again
         if math.isfinite(least) and energy < least - doubt:
             self.ridge = max(self.ridge / 3, self.smallest)
         if energy + own < least + self._doubt:
