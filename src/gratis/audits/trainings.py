@@ -80,13 +80,13 @@ def held_out_training(estimator: Any, budget: Budget, table: Table, source: Sour
 
 
 def subsampled_training(sampling: Any, n_classes: int, table: Table, source: Source = NoiseSource.secure) -> Train:
-    """DP-SGD of a small network (`PoissonSampling`, `train_poisson`); a missing label is 0."""
+    """DP-SGD of a small network (`PoissonSampling`, `train_poisson`); a missing label is −1, which contributes nothing."""
     from gratis.models.mlp import build_mlp
     from gratis.stages.networks import train_poisson
 
     with np.errstate(over="ignore"):
         rows = table.X.astype(np.float32)
-    labels = np.where(np.isfinite(table.y), table.y, 0).astype(np.int64)
+    labels = np.where(np.isfinite(table.y), table.y, -1).astype(np.int64)
 
     def train(tap: Tap) -> Fitted:
         module = build_mlp((rows.shape[1], 8, n_classes), seed=0)
