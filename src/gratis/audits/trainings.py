@@ -80,7 +80,7 @@ def held_out_training(estimator: Any, budget: Budget, table: Table, source: Sour
 
 
 def subsampled_training(sampling: Any, n_classes: int, table: Table, source: Source = NoiseSource.secure) -> Train:
-    """DP-SGD of a small network (`PoissonSampling`, `train_poisson`); a missing label is −1, which contributes nothing."""
+    """DP-SGD of a small network (`PoissonSampling`, `train_poisson`); a missing label is −1, which adds nothing."""
     from gratis.models.mlp import build_mlp
     from gratis.stages.networks import train_poisson
 
