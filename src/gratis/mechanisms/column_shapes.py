@@ -159,18 +159,25 @@ def _denoised(counts: Array, noise_std: float, n_records: int, shapes: Shapes) -
         return np.asarray(said)
 
     # Which shapes are common is learnt from some hundred columns: they say it as well as ten thousand would.
-    telling = evidence(slice(None, None, -(-columns // _TELLING)))
+    every = -(-columns // _TELLING)
+    telling = evidence(slice(None, None, every))
     # From what all columns together would say if they were alike: single steps of EM would take D rounds to get there.
     together = telling.sum(axis=0) + np.log(shapes.usual)
     weights = 0.5 * _softmax(together[None])[0] + 0.5 * shapes.usual
+    # A column is judged by what the others say is common. By its own word a shape that nobody else has would be as
+    # common as one column in D, and of thousands of shapes the noise of some hundred columns would pick a few.
+    least, others = shapes.usual / (len(telling) + 1), weights[None]
     for _ in range(_ROUNDS):
-        seen = _softmax(telling + np.log(weights)).sum(axis=0)
-        weights = (seen + shapes.usual) / (len(telling) + 1)
+        said = _softmax(telling + np.log(others))
+        weights = (said.sum(axis=0) + shapes.usual) / (len(telling) + 1)
+        others = np.maximum(weights - said / (len(telling) + 1), least) if columns > 1 else weights[None]
     fit, place, log_size = np.empty_like(counts), np.empty(columns, dtype=np.int64), np.empty(columns)
     at = np.zeros((len(lengths), int(shapes.places.max()) + 1))
     at[np.arange(len(lengths)), shapes.places] = 1.0
     for part in (slice(start, start + step) for start in range(0, columns, step)):
-        posterior = _softmax(evidence(part) + np.log(weights))
+        common = np.repeat(weights[None], len(counts[part]), axis=0)
+        common[-part.start % every :: every] = others[-(-part.start // every) : -(-part.stop // every)]
+        posterior = _softmax(evidence(part) + np.log(common))
         place[part] = (posterior @ at).argmax(axis=1)
         log_size[part] = posterior @ shapes.sizes
         # One place: a mean over several would be wide where a column is merely unclear.
