@@ -86,7 +86,8 @@ def _folder(scale: str, rng: np.random.Generator) -> Iterator[tuple[Path, int]]:
 
 
 def _gradients(scale: str, folder: Path) -> list[Path]:
-    return [folder / f"gradients-{place}.npy" for place in range(RECORDED[scale])]
+    task = _task(scale, folder)
+    return [folder / f"gradients-{task.label}-{task.recorded}-{place}.npy" for place in range(RECORDED[scale])]
 
 
 def _recorded(scale: str, folder: Path, first: int, place: int) -> float:
@@ -97,7 +98,7 @@ def _recorded(scale: str, folder: Path, first: int, place: int) -> float:
             task,
             PrivateSteps(task, task.recorded, folder),
             seed=first + place,
-            kept=folder / f"recorded-{place}.npz",
+            kept=folder / f"recorded-{task.label}-{task.recorded}-{place}.npz",
             gradients=_gradients(scale, folder)[place],
         )
     )
@@ -113,7 +114,7 @@ def _accuracy_within(scale: str, folder: Path, first: int, *, seed: int, subspac
         directions = top_directions(_gradients(scale, folder), max(KS[scale]))[:k]
     elif subspace == "random":
         directions = random_directions(task, k, np.random.default_rng([first + seed, k]))
-    kept = folder / f"{subspace}-{k}-{seed}.npz"
+    kept = folder / f"{subspace}-{k}-{task.label}-{task.steps}-{seed}.npz"
     return task.accuracy(
         fine_tuned(
             task, PrivateSteps(task, task.steps, folder), seed=first + 100 + seed, kept=kept, directions=directions
@@ -136,7 +137,7 @@ def gradient_spectrum(scale: str, rng: np.random.Generator) -> PaperResult:
         over_trained = [_recorded(scale, folder, first, place) for place in range(RECORDED[scale])]
         spectrum = _spectrum(gram_of(_gradients(scale, folder)), task)
         accuracies = [_accuracy_within(scale, folder, first, **cell) for cell in cells]
-        spent = sum(float(np.load(path)["cpu_seconds"]) for path in folder.glob("*.npz"))
+        spent = sum(float(np.load(path)["cpu_seconds"]) for path in folder.glob(f"*-{task.label}-*.npz"))
     rows: list[dict[str, Any]] = [
         cell
         | {"test_accuracy": accuracy, "captured": spectrum.captured(cell["k"]) if cell["subspace"] == "top" else None}

@@ -42,6 +42,11 @@ class FineTuning:
     micro_batch: int = 2048
     words: str = ""
 
+    @property
+    def label(self) -> str:
+        """In names of kept runs: those of other settings are not found."""
+        return f"{self.batch or 'all'}-{self.clip:g}-{self.rate:g}-{self.momentum:g}"
+
     def accuracy(self, module: Any) -> float:
         """Return the share of test records classified rightly."""
         with torch.no_grad():

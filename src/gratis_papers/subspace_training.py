@@ -144,7 +144,7 @@ def gram_of(gradients: Sequence[Path]) -> NDArray[np.float64]:
 
 def top_directions(gradients: Sequence[Path], count: int) -> NDArray[np.float32]:
     """Return the `count` leading directions as orthonormal rows, computed once and kept beside the gradients."""
-    kept = gradients[0].with_name(f"top-{count}-of-{len(gradients)}.npy")
+    kept = gradients[0].with_name(f"top-{count}-of-{len(gradients)}-{gradients[0].name}")
     if not kept.is_file():
         rows = _together(gradients)
         recorder = GradientRecorder(rows.shape[1], allow_non_private_diagnostics=True)
