@@ -166,11 +166,18 @@ def _denoised(counts: Array, noise_std: float, n_records: int, shapes: Shapes) -
     weights = 0.5 * _softmax(together[None])[0] + 0.5 * shapes.usual
     # A column is judged by what the others say is common. By its own word a shape that nobody else has would be as
     # common as one column in D, and of thousands of shapes the noise of some hundred columns would pick a few.
-    least, others = shapes.usual / (len(telling) + 1), weights[None]
+    # In place, because columns × shapes are 10 MB.
+    asked, others = len(telling) + 1, np.repeat(weights[None], len(telling), axis=0)
     for _ in range(_ROUNDS):
-        said = _softmax(telling + np.log(others))
-        weights = (said.sum(axis=0) + shapes.usual) / (len(telling) + 1)
-        others = np.maximum(weights - said / (len(telling) + 1), least) if columns > 1 else weights[None]
+        np.log(others, out=others)
+        others += telling
+        said = _softmax(others)
+        weights = (said.sum(axis=0) + shapes.usual) / asked
+        if columns > 1:
+            said /= asked
+            np.maximum(np.subtract(weights, said, out=others), shapes.usual / asked, out=others)
+        else:
+            others = weights[None].copy()
     fit, place, log_size = np.empty_like(counts), np.empty(columns, dtype=np.int64), np.empty(columns)
     at = np.zeros((len(lengths), int(shapes.places.max()) + 1))
     at[np.arange(len(lengths)), shapes.places] = 1.0
@@ -190,10 +197,11 @@ def _denoised(counts: Array, noise_std: float, n_records: int, shapes: Shapes) -
 
 
 def _softmax(scores: Array) -> Array:
-    found = scores - scores.max(axis=1, keepdims=True)
-    np.exp(found, out=found)
-    found /= found.sum(axis=1, keepdims=True)
-    return np.asarray(found)
+    """Rows that sum to one, in place of the scores."""
+    scores -= scores.max(axis=1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=1, keepdims=True)
+    return scores
 
 
 @lru_cache(maxsize=4)
