@@ -54,7 +54,6 @@ class _Fixed:
 
     norm: float
     learning_rate: float
-    evidence: tuple[tuple[float, float], ...] = ()
 
     def clip_norm(self, effective_dimension: float) -> float:
         """C, whatever the dimension."""

@@ -76,11 +76,6 @@ _RICH_CLASS_SHARES = {"features": 0.05, "second moments": 0.20, "descent": 0.75}
 _RICH_FROM, _RICH = 60.0, 300.0
 
 
-# Fits of fewer than 20 records, in units of the noise, are doubted in full and of more than 60 not at all: the energy
-# of a fit under noisy second moments is too low an estimate to shrink what is known to be well determined, and the paid
-# score at the end says more (with 50 and 150 small fits were shrunk twice). That is for ten columns; more have as much
-# more energy of noise as their root (validation parts of the tables above).
-_DOUBTED, _TRUSTED, _FEW_COLUMNS = 20.0, 60.0, 10.0
 # Below `EVERYTHING` a part α of a fit is kept: 2α − α² of what there is to gain, and α² of its noise. Plain descent
 # knows no energy by which to doubt a fit, so there all of it is kept from four times as many on (validation parts of
 # fri_c4_100 and pmlb_4544).
@@ -114,10 +109,6 @@ class DescentSettings(Protocol):
     def learning_rate(self) -> float:
         """η."""
 
-    @property
-    def evidence(self) -> tuple[tuple[float, float], ...]:
-        """How much of a fit to keep, by the variance of its predictions (`stages.evidence`); empty: all."""
-
     def clip_norm(self, effective_dimension: float) -> float:
         """C."""
 
@@ -143,7 +134,6 @@ class StagedPlan:
     level: GaussianRelease | None = None
     score: GaussianRelease | None = None
     records: float = 0.0  # N = nμ/κ of the whole fit, for its score
-    doubt: float = 0.0
     kept: float = 1.0
 
     @property
@@ -256,7 +246,6 @@ def plan_stages(
         level=level,
         score=plan_score(n, 2, mu=mus["score"], neighbouring=neighbouring) if score else None,
         records=records,
-        doubt=1 - between(records / math.sqrt(max(columns / _FEW_COLUMNS, 1.0)), _DOUBTED, _TRUSTED),
         kept=between(records, NOTHING, EVERYTHING * (1 if precondition else _PLAIN)),
     )
 
@@ -321,26 +310,28 @@ def fit_stages(
     moved = basis.moved
     parameters = moved.restore(run.parameters).copy()
     whole, level_kept, level_noise = float(np.linalg.norm(parameters[:-1])), 0.0, 0.0
+    # Of the flow that the descent follows: the mean of its last half is about where it is after three quarters.
+    travel = 0.75 * settings.learning_rate * plan.steps
+    variances = averaged_noise(
+        moved.spectrum, learning_rate=settings.learning_rate, steps=plan.steps,
+        noise_std=clip_norm * plan.descent.noise_stds.values[0],
+    )  # fmt: skip
     if plan.target is not None and plan.level is not None:
         error = plan.target.centre_error
-        parameters = plan.kept * kept_by_evidence(
-            parameters, moved, evidence=settings.evidence, doubt=plan.doubt, centre_error=error
-        )
+        if plan.score is not None:  # else the user fixed the descent: what it ends with is what was asked for
+            parameters = kept_by_evidence(
+                parameters, moved, variances, travel=travel, n_records=plan.n_records, centre_error=error
+            )
+        parameters = plan.kept * parameters
         ends = moved.coordinates(parameters)
         residuals = basis.rows.mapped(lambda Z, t: (t - (Z @ ends)[:, 0],))
         parameters[-1] += release_level(residuals, plan.level, centre_error=error, noise=noise)
         level_kept, level_noise = level_shrinkage(plan.level, centre_error=error)
     expected = None
     if plan.score is not None:
-        # Of the flow that the descent follows: the mean of its last half is about where it is after three quarters.
-        travel = 0.75 * settings.learning_rate * plan.steps
         freedoms = float(-np.expm1(-travel * moved.spectrum).sum())
         expected, share = _scored(basis, parameters, plan, plan.score, freedoms, level_noise, noise=noise)
         parameters[:-1] *= share
-    variances = averaged_noise(
-        moved.spectrum, learning_rate=settings.learning_rate, steps=plan.steps,
-        noise_std=clip_norm * plan.descent.noise_stds.values[0],
-    )  # fmt: skip
     kept = float(np.linalg.norm(parameters[:-1])) / max(whole, 1e-300)
     return StagedFit(
         parameters=parameters,

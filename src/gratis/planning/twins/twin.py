@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,6 @@ __all__ = [
     "REGRESSION_MEMBERS",
     "TwinChoice",
     "TwinSize",
-    "evidence_of",
     "least_regret",
     "least_risk",
     "plain_settings",
@@ -40,7 +39,6 @@ REGRESSION_MEMBERS = (
     Member(0.1, 0.9),
     *(Member(r, 1 - r, a) for r in (0.3, 0.6, 0.9) for a in _ALIGNMENTS),
 )
-_NOTHING = Member(0.0, 1.0)  # how far noise alone would take the settings: a fit that went no further says nothing
 _CLIPS = (0.15, 0.3, 0.6, 1.2, 2.4, 4.8)
 _TRAVELS = tuple(2.0**k for k in range(-2, 7))
 _ROWS_AT_LEAST, _MOST_DRAWS = 4000, 4
@@ -69,9 +67,6 @@ class TwinChoice:
     member: excess risk E(xᵀθ − xᵀθ*)² in units of the target variance (with an allowance for clipping, smoothed over
     neighbouring travels), or excess cross-entropy for classes.
     `null_risks` is what predicting the mean costs. `regret` is the worst loss to the best settings of a member.
-    `evidence` pairs the variance that predictions have after these settings, where there is nothing to learn and with
-    growing signals, with the share of them that it would be best to keep: a fit's own variance then says how much of it
-    to believe (empty if it was not asked for).
     """
 
     clip: float
@@ -81,7 +76,6 @@ class TwinChoice:
     null_risks: tuple[float, ...]
     regret: float
     members: tuple[Member, ...]
-    evidence: tuple[tuple[float, float], ...] = ()
 
     def clip_norm(self, effective_dimension: float) -> float:
         """C = c√d_eff."""
@@ -91,22 +85,6 @@ class TwinChoice:
     def learning_rate(self) -> float:
         """η = τ/(cT)."""
         return self.travel / (self.clip * self.steps)
-
-
-def evidence_of(
-    risk: NDArray[np.float64], signal: NDArray[np.float64], energy: NDArray[np.float64]
-) -> tuple[tuple[float, float], ...]:
-    """Pair energies of fits with the best factors on them, one pair for each strength of the signal.
-
-    The risk of αθ is E(xᵀ(αθ − θ*))² = α²·energy − 2α·overlap + signal, so α = overlap/energy is best.
-    """
-    overlap = (energy + signal - risk) / 2
-    pairs = []
-    for strength in np.unique(signal):
-        like = signal == strength
-        among = float(energy[like].mean())
-        pairs.append((among, min(max(float(overlap[like].mean()) / max(among, 1e-300), 0.0), 1.0)))
-    return tuple(pairs)
 
 
 def _smoothed(risk: NDArray[np.float64], null: NDArray[np.float64], clips: int, travels: int) -> NDArray[np.float64]:
@@ -217,13 +195,9 @@ def twin_settings(
     draws = 1 if size.needs_no_rows else int(np.clip(_ROWS_AT_LEAST // size.n_records, 1, _MOST_DRAWS))
     # Alignments refer to eigenvalues before preconditioning: m = w/(w+λ) gives w + λ = λ/(1 − m), up to a factor.
     weights = 1 / np.maximum(1 - size.spectrum, 1e-6)
-    asked = (*members, _NOTHING)
-    judged = [twin_risks(size, weights, neighbouring, steps, grid, asked, None, rng) for _ in range(draws)]
-    risk, null, energy = (np.mean(parts, axis=0) for parts in zip(*judged, strict=True))
-    count = len(members)
-    chosen = least_risk(risk[:, :count], null[:count], clips, travels, steps, members)
-    setting = list(clips).index(chosen.clip) * len(travels) + list(travels).index(chosen.travel)
-    return replace(chosen, evidence=evidence_of(risk[setting], null, energy[setting]))
+    judged = [twin_risks(size, weights, neighbouring, steps, grid, members, None, rng) for _ in range(draws)]
+    risk, null = (np.mean(parts, axis=0) for parts in zip(*judged, strict=True))
+    return least_risk(risk, null, clips, travels, steps, members)
 
 
 def plain_settings(
@@ -262,5 +236,5 @@ def plain_settings(
         shape = np.arange(1.0, min(columns, _PLAIN_COLUMNS) + 1) ** -decay
         size = TwinSize(shape * (columns / shape.sum()), n_twin, mu * n / n_twin)
         judged.append(twin_risks(size, np.ones(shape.size), neighbouring, steps, grid, members, n_classes, rng))
-    risk, null, _ = (np.concatenate(parts, axis=-1) for parts in zip(*judged, strict=True))
+    risk, null = (np.concatenate(parts, axis=-1) for parts in zip(*judged, strict=True))
     return least_regret(risk, null, _PLAIN_CLIPS, travels, steps, members * len(_DECAYS))

@@ -84,8 +84,8 @@ def evolved_risks(
     members: Sequence[Member],
     *,
     tail: float,
-) -> tuple[Array, Array, Array]:
-    """Return E(xᵀθ − xᵀθ*)² of the mean of the last half, for (settings, members), and for θ = 0; and E(xᵀθ)².
+) -> tuple[Array, Array]:
+    """Return E(xᵀθ − xᵀθ*)² of the mean of the last half, for (settings, members), and for θ = 0.
 
     Parameters
     ----------
@@ -134,8 +134,7 @@ def evolved_risks(
             sum_left, sum_sampled = sum_left + left, sum_sampled + sampled
     remains, noise = sum_left / kept, np.square(sum_sampled / kept) + sum_private / kept**2
     risk = ((np.square(remains) * signals + noise) * spectrum).sum(axis=2)
-    energy = ((np.square(1 - remains) * signals + noise) * spectrum).sum(axis=2)
-    return risk, np.array([member.signal_variance for member in members]), energy
+    return risk, np.array([member.signal_variance for member in members])
 
 
 def _signal(spectrum: Array, weights: Array, member: Member) -> Array:
@@ -218,8 +217,8 @@ def twin_risks(
     members: tuple[Member, ...],
     n_classes: int | None,
     rng: np.random.Generator,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return risks for (settings, members), those of θ = 0, and variances of predictions, of one draw of the twin."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return risks for (settings, members), and those of θ = 0, of one draw of the twin."""
     if n_classes is None:
         return _regression_risks(size, weights, neighbouring, steps, grid, members, rng)
     return _classification_risks(size, weights, neighbouring, steps, grid, members, n_classes, rng)
@@ -233,8 +232,8 @@ def _regression_risks(
     grid: NDArray[np.float64],
     members: tuple[Member, ...],
     rng: np.random.Generator,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return E(xᵀθ − xᵀθ*)² for (settings, members), the same for θ = 0, and E(xᵀθ)²."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return E(xᵀθ − xᵀθ*)² for (settings, members), and the same for θ = 0."""
     spectrum, count = size.spectrum, len(members)
     if size.needs_no_rows:
         noise_std = neighbouring.sensitivity_factor * math.sqrt(steps) / (size.n_records * size.mu)
@@ -246,8 +245,7 @@ def _regression_risks(
     found = _descents(X.astype(np.float32), targets, LinearModel().mean, size, neighbouring, steps, grid, count, rng)
     reached = found[:, :, 0].astype(np.float64).reshape(spectrum.size, len(grid), count)
     null = np.array([m.signal_variance for m in members])
-    risk, energy = (np.einsum("j,jsm->sm", spectrum, np.square(v)) for v in (reached - truth[:, None, :], reached))
-    return risk, null, energy
+    return np.einsum("j,jsm->sm", spectrum, np.square(reached - truth[:, None, :])), null
 
 
 def _classification_risks(
@@ -259,8 +257,8 @@ def _classification_risks(
     members: tuple[Member, ...],
     n_classes: int,
     rng: np.random.Generator,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return the excess cross-entropy on fresh rows for (settings, members), for θ = 0, and no energies (zeros).
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the excess cross-entropy on fresh rows for (settings, members), and for θ = 0.
 
     At most three classes are simulated: more only add directions of the same kind, at k times the cost.
     """
@@ -282,4 +280,4 @@ def _classification_risks(
     best = model.loss(scores, answers).mean(axis=0)
     # One setting at a time: the array of all scores is the largest of the twin.
     risk = np.stack([model.loss(reached[:, s], answers).mean(axis=0) for s in range(len(grid))])
-    return np.maximum(risk - best, 0.0), np.maximum(math.log(k) - best, 1e-3), np.zeros_like(risk)
+    return np.maximum(risk - best, 0.0), np.maximum(math.log(k) - best, 1e-3)
