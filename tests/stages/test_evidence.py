@@ -107,6 +107,13 @@ def test_a_fit_is_never_much_worse_for_being_shrunk_and_noise_is_taken_back(sign
     assert ratio < {0.0: 0.15, 0.02: 1.0, 0.1: 1.02, 0.6: 1.02}[signal]
 
 
+def test_predictions_do_not_vary_more_than_any_target_could():
+    moved = released_basis()
+    slopes = np.ones((9, 1)) * 10.0
+    left = moved.coordinates(np.vstack([kept(slopes, moved)[:-1], [[0.0]]]))[:, 0]
+    assert float(moved.spectrum @ np.square(left)) == pytest.approx(3.0, rel=1e-6)
+
+
 def test_the_intercept_has_no_part_in_what_slopes_keep_and_is_shrunk_by_what_was_known():
     moved = released_basis()
     _, found = fits(moved, 0.1, 0)

@@ -58,7 +58,8 @@ def kept_by_evidence(
     slope there, with privacy noise of variance `noise` and that of sampling. Slopes have together some variance of the
     predictions, between a thousandth of the target's and three times it, that all directions tell (empirical Bayes, the
     mean over a grid). Each direction then has a best factor, at most 1; all slopes get the mean of these, weighted by
-    what they add to the predictions: a descent that stopped early has shrunk directions among each other already.
+    what they add to the predictions: a descent that stopped early has shrunk directions among each other already. And
+    predictions of more than three times the target's variance are cut to that.
     The intercept is shrunk by its noise against how well the mean was known before (`centre_error`).
     Post-processing of releases.
 
@@ -86,7 +87,8 @@ def kept_by_evidence(
     likely = np.exp(fits - fits.max())
     factors = likely @ np.minimum(reached * signals / variance, 1.0) / likely.sum()
     energy = moved.spectrum * np.square(found)
-    slopes *= float(energy @ factors) / max(float(energy.sum()), 1e-300)
+    whole = max(float(energy.sum()), 1e-300)
+    slopes *= min(float(energy @ factors) / whole, math.sqrt(_SIGNALS[-1] / whole))
     unknown = float(np.square(along) @ noise) + 1 / n_records
     slopes[-1] = parameters[-1] * centre_error**2 / (centre_error**2 + unknown)
     return slopes
