@@ -92,11 +92,12 @@ def compare(name: str, splits: list[Any], mu: float, relation: Neighbouring, n_c
             for seed in range(draws)
         ]
     gain = np.subtract(found[False], found[True])
+    pays = second_moments_pay(n, d, mu=mu, neighbouring=relation, regression=n_classes is None)
     print(
         f"{name:24s} {n:5d} x {d:4d} mu {mu:.3f} {relation!s:11s} crowding "
         f"{relation.sensitivity_factor * d / (n * mu):6.2f} with {np.mean(found[True]):6.3f} without "
         f"{np.mean(found[False]):6.3f} gain {gain.mean():6.3f} +- {gain.std() / math.sqrt(gain.size):.3f} rule "
-        f"{'with' if second_moments_pay(n, d, mu=mu, neighbouring=relation) else 'without'}",
+        f"{'with' if pays else 'without'}",
         flush=True,
     )
 

@@ -84,7 +84,7 @@ class StagedLogistic(StagedRecipe):
         mu = calibrate_mu(self.budget)
         rows, columns, relation = self.facts.rows, self.facts.columns, self.budget.neighbouring
         shares = {"counts": _COUNTS}
-        if second_moments_pay(rows, columns, mu=mu, neighbouring=relation):
+        if second_moments_pay(rows, columns, mu=mu, neighbouring=relation, regression=False):
             shares["calibration"] = _CALIBRATION
         if self.reading.standardise and not self.descent.given:
             shares["score"] = SCORE_SHARE

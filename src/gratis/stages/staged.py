@@ -92,9 +92,10 @@ def _shares(records: float, columns: int, *, regression: bool, without: set[str]
     return {name: share / sum(kept.values()) for name, share in kept.items()}
 
 
-# Chosen on synthetic problems and validation rows of mfeat_factors (benchmarks/wide_tables.py; docs/results/wide.md):
-# crowding κd/(nμ) above which plain descent does better, and columns whose eigenvectors take a minute and a gigabyte.
-_CROWDED, _MOST_COLUMNS = 1.5, 4096
+# Crowding κd/(nμ) above which plain descent does better, and columns whose eigenvectors take a minute and a gigabyte.
+# Chosen on synthetic problems and validation rows of mfeat_factors (regression), and of mfeat_factors, isolet and dna
+# (classes, whose descent stands noisy second moments better); benchmarks/wide_tables.py, docs/results/wide.md.
+_CROWDED, _CROWDED_CLASSES, _MOST_COLUMNS = 1.5, 4.0, 4096
 _ROWS_AT_ONCE = 256
 # Least ridge of the second moments. Classifiers shrink slopes by 1/n: in a basis of ridge 2/n that has a curvature of
 # at most ½, as the loss has, so that steps which suit the loss suit both.
@@ -160,7 +161,9 @@ class StagedPlan:
         return Composition((*events, *(last for last in (self.level, self.score) if last is not None)))
 
 
-def second_moments_pay(n_records: int, n_columns: int, *, mu: float, neighbouring: Neighbouring) -> bool:
+def second_moments_pay(
+    n_records: int, n_columns: int, *, mu: float, neighbouring: Neighbouring, regression: bool = True
+) -> bool:
     """Say, from public facts, whether a second-moment matrix of d columns is worth its share of the budget.
 
     Its noise has spectral norm ≍ κd^{3/2}/(nμ) against a trace of d, so only directions with a share ≫ κ√d/(nμ) of the
@@ -173,7 +176,7 @@ def second_moments_pay(n_records: int, n_columns: int, *, mu: float, neighbourin
     False
     """
     crowding = neighbouring.sensitivity_factor * n_columns / (n_records * mu)
-    return n_columns <= _MOST_COLUMNS and crowding <= _CROWDED
+    return n_columns <= _MOST_COLUMNS and crowding <= (_CROWDED if regression else _CROWDED_CLASSES)
 
 
 def check_memory(plan: StagedPlan) -> None:
@@ -211,7 +214,7 @@ def plan_stages(
     n, columns = check_count("n_records", n_records), check_count("n_columns", n_columns)
     mu = check_positive("mu", mu)
     if precondition is None:
-        precondition = second_moments_pay(n, columns, mu=mu, neighbouring=neighbouring)
+        precondition = second_moments_pay(n, columns, mu=mu, neighbouring=neighbouring, regression=regression)
     without = set() if standardise else {"features", "target", "level"}
     if not precondition:
         without.add("second moments")
