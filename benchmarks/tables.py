@@ -2,6 +2,7 @@
 
     GRATIS_DATA=... python benchmarks/tables.py --models additive,references [--tables california,adult] [--splits 5]
     GRATIS_DATA=... python benchmarks/tables.py --models linear --epsilons 100 --relations replace-one
+    GRATIS_DATA=... python benchmarks/tables.py --models balanced,random-features --tables coil2000 --epsilons 1,100
     python benchmarks/tables_page.py
 
 Test R², or AUC, accuracy, balanced accuracy and log loss, δ = 1e−5, ε = .3, 1, 3, both relations, over random 80/20
@@ -34,7 +35,13 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 
-from gratis import DPAdditiveClassifier, DPAdditiveRegressor, DPLinearRegression, DPLogisticRegression
+from gratis import (
+    DPAdditiveClassifier,
+    DPAdditiveRegressor,
+    DPLinearRegression,
+    DPLogisticRegression,
+    DPRandomFeaturesClassifier,
+)
 from gratis.records.neighbouring import Neighbouring
 from linear_tables import adassp_best_case
 from tabular import loaded, one_hot, split
@@ -88,9 +95,13 @@ def ours(name: str, model: str, epsilon: float, relation: str, seed: int) -> dic
     if not regression:
         options["classes"] = [float(k) for k in range(int(y.max()) + 1)]
     (A, a), (B, b) = split(X, y, seed, FIRST)
-    if model == "linear":
+    if model != "additive":
         kind: Any = DPLinearRegression if regression else DPLogisticRegression
         A, B = one_hot(A, levels), one_hot(B, levels)
+        if model == "balanced":
+            options["class_weight"] = "balanced"
+        elif model == "random-features":
+            kind, A, a = DPRandomFeaturesClassifier, A[:4000], a[:4000]
     else:
         kind = DPAdditiveRegressor if regression else DPAdditiveClassifier
         options["categorical"] = levels or None
