@@ -38,9 +38,9 @@ class Size:
     runs: int
 
 
-# What a small share of two busy cores did in half an hour; the paper has 10,000 + 2,000 records, width 1024, 6 runs.
+# About half an hour of one core; the paper has 10,000 + 2,000 records, width 1024, 6 runs.
 # Larger numbers here are all that a larger run needs: finished runs of the same size are found again.
-FULL = Size("cifar", 150, 128, 10, 5000, 1)
+FULL = Size("cifar", 150, 128, 10, 5000, 6)
 _LAST = {0.01: 5000, 0.001: 500}  # steps at each step size; at .001 a hundred steps an epoch were not affordable
 LARGER = Size("cifar", 500, 256, 10, 100, 1)  # the same curves, LeCun and He, as far as was affordable
 SMOKE = Size("digits", 40, 16, 2, 500, 2)

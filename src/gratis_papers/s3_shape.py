@@ -22,11 +22,11 @@ SMOKE = Size("digits", 40, 16, 3, 500, 1)
 # FULL's shape are those of Figure 1.
 _DEPTHS = {
     "smoke": {2: (500, 1), 3: (500, 1)},
-    "full": {2: (5000, 1), 4: (5000, 1), 6: (500, 1), 8: (500, 1), 10: (FULL.last, FULL.runs)},
+    "full": {2: (5000, 2), 4: (5000, 2), 6: (5000, 2), 8: (5000, 2), 10: (FULL.last, FULL.runs)},
 }
 _WIDTHS = {
     "smoke": {8: (500, 1), 16: (500, 1), 32: (50, 1)},
-    "full": {64: (500, 1), 128: (FULL.last, FULL.runs), 256: (50, 1)},
+    "full": {64: (500, 2), 128: (FULL.last, FULL.runs), 256: (500, 2), 512: (500, 1), 1024: (50, 1)},
 }
 
 
