@@ -174,6 +174,9 @@ def second_moments_pay(
     True
     >>> second_moments_pay(2000, 20_000, mu=0.3, neighbouring=Neighbouring.REPLACE_ONE)
     False
+    >>> crowded = {"mu": 0.3, "neighbouring": Neighbouring.REPLACE_ONE}  # κd/(nμ) = 2.2
+    >>> second_moments_pay(600, 200, **crowded), second_moments_pay(600, 200, **crowded, regression=False)
+    (False, True)
     """
     crowding = neighbouring.sensitivity_factor * n_columns / (n_records * mu)
     return n_columns <= _MOST_COLUMNS and crowding <= (_CROWDED if regression else _CROWDED_CLASSES)
