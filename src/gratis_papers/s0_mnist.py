@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from operator import itemgetter
 from typing import Any
 
@@ -20,6 +21,7 @@ from gratis.numerics.freed_memory import keep_freed_memory
 from gratis.records.budget import Budget
 from gratis_papers.registry import Claim, PaperResult
 from gratis_papers.s2_drawing import cell_edges
+from gratis_papers.sweeps import sweep
 
 __all__ = ["accuracy_against_records", "accuracy_against_width", "clip_and_time"]
 
@@ -56,6 +58,7 @@ class _Images:
         return _Images(self.name, (self.train[0][:n], self.train[1][:n]), self.validation, self.test, self.pixels)
 
 
+@cache
 def _images(scale: str) -> _Images:
     """MNIST 50,000 + 10,000 + 10,000, or scikit-learn's digits at smoke scale."""
     import torch
@@ -342,31 +345,33 @@ def clip_and_time(scale: str, rng: np.random.Generator) -> PaperResult:
     images = _images(scale)
     n = len(images.train[0])
     if scale == "full":
-        width, epsilon, clips, counts, most = 1000, 1.0, np.logspace(-1, 3, 9), np.logspace(0, np.log10(5000), 8), 80
+        width, epsilon, clips, counts, most = 1000, 1.0, np.logspace(-1, 3, 20), np.logspace(0, np.log10(5000), 20), 80
     else:
         width, epsilon, clips, counts, most = 50, 2.0, np.logspace(-1, 3, 5), np.logspace(0, np.log10(3000), 5), 30
-    flows = counts * _PAPER_RATE
-    maps = {rule: np.zeros((len(flows), len(clips))) for rule in RULES}
-    rows: list[Row] = []
-    for rule in RULES:
-        multiplier = _multiplier(rule, epsilon, n)
-        for j, flow in enumerate(flows):
-            for i, clip in enumerate(clips):
-                validation, _, steps = _train(
-                    images, width, float(flow), rng, multiplier=multiplier, clip_norm=float(clip), most_steps=most
-                )
-                maps[rule][j, i] = 1 - validation
-                rows.append({"rule": rule, "clip_norm": float(clip), "T": float(counts[j]), "flow": float(flow),
-                             "steps": steps, "validation_error": 1 - validation})  # fmt: skip
-    claims = [claim for rule in RULES for claim in _region_claims(maps[rule], clips, flows, rule)]
+    settings: list[Row] = [
+        {"scale": scale, "width": width, "epsilon": epsilon, "most_steps": most, "rule": rule}
+        | {"clip_norm": float(clip), "flow": float(count) * _PAPER_RATE}
+        for rule in RULES
+        for count in counts
+        for clip in clips
+    ]
+    found = sweep(_cell, settings, seed=int(rng.integers(2**31)))
+    rows = [
+        {"rule": cell["rule"], "clip_norm": cell["clip_norm"], "T": cell["flow"] / _PAPER_RATE, "flow": cell["flow"],
+         "steps": steps, "validation_error": error}
+        for cell, (error, steps) in zip(settings, found, strict=True)
+    ]  # fmt: skip
+    errors = np.array([error for error, _ in found]).reshape(len(RULES), len(counts), len(clips))
+    maps = dict(zip(RULES, errors, strict=True))
+    claims = [claim for rule in RULES for claim in _region_claims(maps[rule], clips, counts * _PAPER_RATE, rule)]
     gain = float(maps["paper"].min() - maps["exact"].min())
     claims.append(Claim("exact noise lowers the least error", gain > 0, gain))
 
     def draw_figure(figure: Any) -> None:
         draw_regions(figure, maps, clips, counts)
 
-    settings = _settings(images, n) | {"width": width, "epsilon": epsilon, "most_steps": most}
-    settings |= {"clip_norms": clips.tolist(), "T": counts.tolist()}
+    of_all = _settings(images, n) | {"width": width, "epsilon": epsilon, "most_steps": most}
+    of_all |= {"clip_norms": clips.tolist(), "T": counts.tolist()}
     notes = (
         *_NOTES,
         f"T means 10·ηT; at most {most} steps, so cells with long unclipped paths may oscillate",
@@ -374,7 +379,20 @@ def clip_and_time(scale: str, rng: np.random.Generator) -> PaperResult:
         "Where noise swamps the initial weights, signal and noise both grow as C·ηT and ReLU networks have no scale: "
         "the error settles (MNIST: .16 exact, .24 paper)",
     )
-    return PaperResult(settings, rows, claims, draw_figure, notes)
+    return PaperResult(of_all, rows, claims, draw_figure, notes)
+
+
+def _cell(
+    *, scale: str, width: int, epsilon: float, most_steps: int, rule: str, clip_norm: float, flow: float,
+    rng: np.random.Generator,
+) -> tuple[float, int]:  # fmt: skip
+    """Validation error and number of steps of one run of the map."""
+    images = _images(scale)
+    multiplier = _multiplier(rule, epsilon, len(images.train[0]))
+    validation, _, steps = _train(
+        images, width, flow, rng, multiplier=multiplier, clip_norm=clip_norm, most_steps=most_steps
+    )
+    return 1 - validation, steps
 
 
 def draw_regions(figure: Any, maps: dict[str, Array], clips: Array, counts: Array) -> None:

@@ -7,7 +7,12 @@ import pytest
 
 from gratis import DPLinearRegression, load_model, save_model
 from gratis.estimators.coefficient_table import coefficient_table
-from gratis.stages.descent_noise import averaged_noise
+from gratis.mechanisms.noise import NoiseSource
+from gratis.mechanisms.rows import Rows
+from gratis.models.linear import LinearModel
+from gratis.records.neighbouring import Neighbouring
+from gratis.stages.descent_noise import averaged_noise, curvature_left
+from gratis.stages.full_batch import descend
 
 
 def test_the_closed_form_is_the_variance_of_simulated_descents():
@@ -18,6 +23,26 @@ def test_the_closed_form_is_the_variance_of_simulated_descents():
         kept += place / 8 if step >= steps - 8 else 0.0
     found = averaged_noise(spectrum, learning_rate=rate, noise_std=std, steps=steps)
     assert found == pytest.approx(kept.var(axis=0), rel=0.05)
+
+
+@pytest.mark.parametrize("clip_norm", [0.3, 100.0])
+def test_clipped_gradients_leave_more_noise_and_the_iterates_tell_how_much(clip_norm):
+    """With a clip of a tenth of a gradient's length nine tenths of the curvature are gone; else nothing changes."""
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((2000, 6))
+    rows, spectrum = Rows.held(X, X[:, 0] + rng.standard_normal(2000)), np.ones(6)
+    runs = [
+        descend(rows, LinearModel(), steps=64, clip_norm=clip_norm, learning_rate=0.2, mu=0.5,
+                neighbouring=Neighbouring.ZERO_OUT, noise=NoiseSource.insecure(seed), keep_path=True)
+        for seed in range(40)
+    ]  # fmt: skip
+    known = {"learning_rate": 0.2, "noise_std": clip_norm * runs[0].event.noise_stds.values[0]}
+    felt = np.array([curvature_left(run.path[:, :, 0], spectrum, **known) for run in runs])
+    found = np.var([run.parameters[:, 0] for run in runs], axis=0, ddof=1).mean()
+    stated = np.mean([averaged_noise(share * spectrum, steps=64, **known).mean() for share in felt])
+    assert 0.6 * stated < found < 1.6 * stated
+    unclipped = averaged_noise(spectrum, steps=64, **known).mean()
+    assert (found > 3 * unclipped) == (clip_norm < 1)  # so the first line would fail without the share
 
 
 def test_fits_to_the_same_rows_differ_as_much_as_stated(tmp_path):

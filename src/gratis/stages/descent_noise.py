@@ -7,16 +7,47 @@ from numpy.typing import NDArray
 
 from gratis.mechanisms.second_moments import Preconditioner
 
-__all__ = ["averaged_noise", "noise_covariance"]
+__all__ = ["averaged_noise", "curvature_left", "noise_covariance"]
 
 Array = NDArray[np.float64]
+
+# Shares of the curvature, and variances of the predictions in units of the target's, that `curvature_left` weighs.
+_SHARES, _SIGNALS = np.geomspace(0.02, 1.5, 40), np.geomspace(1e-4, 10.0, 30)
+
+
+def curvature_left(path: Array, spectrum: Array, *, learning_rate: float, noise_std: float) -> float:
+    """Return which share h of the curvature λ a descent felt, from its iterates (T + 1, D).
+
+    Where gradients are clipped their mean moves less with θ, and noise decays more slowly. Every step tells:
+    (θ_t − θ_{t+1})/η = hλ(θ_t − θ*) + s·ξ_t, with slopes θ* of some common size. The mean of h over its posterior, all
+    else integrated out on a grid. Post-processing: iterates are released.
+
+    >>> rng, spectrum, place, path = np.random.default_rng(0), np.ones(20), np.zeros(20), [np.zeros(20)]
+    >>> for _ in range(64):
+    ...     place = place - 0.2 * (0.3 * (place - 1.0) + 0.1 * rng.standard_normal(20))
+    ...     path.append(place)
+    >>> round(curvature_left(np.array(path), spectrum, learning_rate=0.2, noise_std=0.1), 1)
+    0.3
+    """
+    places, pulls = path[:-1], (path[:-1] - path[1:]) / learning_rate
+    curvature = _SHARES[:, None] * spectrum
+    ends = pulls.mean(axis=0) - curvature * places.mean(axis=0)  # −hλθ*, with noise of variance s²/T
+    moves, places = pulls - pulls.mean(axis=0), places - places.mean(axis=0)
+    left = (moves**2).sum(0) - 2 * curvature * (moves * places).sum(0) + curvature**2 * (places**2).sum(0)
+    variance = np.square(curvature)[:, None] * (_SIGNALS / max(float(spectrum.sum()), 1e-300))[:, None]
+    variance += noise_std**2 / len(places)
+    fits = -left.sum(axis=1)[:, None] / (2 * noise_std**2)
+    fits = fits - 0.5 * (np.log(variance) + np.square(ends)[:, None] / variance).sum(axis=2)
+    likely = np.exp(fits - fits.max())
+    return float(_SHARES @ likely.sum(axis=1) / likely.sum())
 
 
 def averaged_noise(spectrum: Array, *, learning_rate: float, noise_std: float, steps: int) -> Array:
     """Return the variance, along every direction of the spectrum, of the mean of the last ⌈T/2⌉ of T steps.
 
     θ_t = (1 − ηλ)θ_{t−1} + η·s·ξ_t, a descent on a quadratic of curvature λ: ξ_i enters θ_t as (1 − ηλ)^{t−i}. Where
-    gradients are clipped the curvature is less and the noise more; `noise_std` is s, clip norm included.
+    gradients are clipped the curvature is less and the noise more (`curvature_left`); `noise_std` is s, clip norm
+    included.
 
     >>> averaged_noise(np.array([1.0]), learning_rate=1.0, noise_std=0.3, steps=1).round(6)
     array([0.09])

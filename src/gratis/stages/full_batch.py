@@ -40,10 +40,11 @@ class GeneralisedLinearModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Descent:
-    """What a private descent released: the parameters (D, outputs) and the event that pays for them."""
+    """What a private descent released: parameters (D, outputs), event; if kept, iterates (T + 1, D, outputs)."""
 
     parameters: NDArray[np.float64]
     event: FullBatchDescent
+    path: NDArray[np.float64] | None = None
 
 
 def descent_event(
@@ -76,6 +77,7 @@ def descend(
     neighbouring: Neighbouring,
     noise: NoiseSource,
     average: bool = True,
+    keep_path: bool = False,
 ) -> Descent:
     """Run θ_t = θ_{t−1} − η_t·C·[(1/n)Σ clip₁(gᵢ/C) + s·N(0, I)] from 0 and return θ_T or the mean of the last half.
 
@@ -104,6 +106,8 @@ def descend(
         Where the noise comes from.
     average : bool
         Mean of the last ⌈T/2⌉ iterates (post-processing) instead of the last one.
+    keep_path : bool
+        Return every iterate too.
 
     >>> X = np.column_stack([np.ones(4000), np.linspace(-1, 1, 4000)])
     >>> from gratis.models.linear import LinearModel
@@ -114,6 +118,12 @@ def descend(
     """
     event = descent_event(rows.n_rows, rows.n_features, model.outputs, steps, mu=mu, neighbouring=neighbouring)
     noise_std = event.noise_stds.values[0]
+    path = [np.zeros((rows.n_features, model.outputs))]
+
+    def visit(parameters: NDArray[Any]) -> None:
+        if keep_path:
+            path.append(parameters[:, 0])
+
     parameters = descend_many(
         rows.mapped(lambda X, y: (X, model.targets(y))),
         model.mean,
@@ -122,8 +132,9 @@ def descend(
         clip_norms=np.array([check_positive("clip_norm", clip_norm)]),
         learning_rates=np.asarray(learning_rate, dtype=np.float64).reshape(-1, 1),
         add_noise=lambda gradient: noise.release(gradient, noise_std),
+        visit=visit,
     )[0 if average else 1]
-    return Descent(parameters[:, 0, :], event)
+    return Descent(parameters[:, 0, :], event, np.array(path) if keep_path else None)
 
 
 def descend_many(
@@ -135,6 +146,7 @@ def descend_many(
     clip_norms: NDArray[Any],
     learning_rates: NDArray[Any],
     add_noise: Callable[[NDArray[Any]], NDArray[Any]],
+    visit: Callable[[NDArray[Any]], None] | None = None,
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Run B descents on the same rows at once; return (mean of the last half, last iterate), each (D, B, k).
 
@@ -154,6 +166,8 @@ def descend_many(
         η of every run.
     add_noise : callable
         Adds the noise of one step to the mean clipped gradient, in units of the clip norm.
+    visit : callable, optional
+        Gets the parameters (D, B, k) after every step.
     """
     prepared = rows.mapped(_with_norms)
     size = clip_norms.size
@@ -166,6 +180,8 @@ def descend_many(
             partial(clipped_gradient_sum, parameters=parameters, mean=mean, clip_norms=clip_norms)
         )
         parameters = parameters - rates[step][:, None] * add_noise(gradient / rows.n_rows)
+        if visit is not None:
+            visit(parameters)
         if step >= steps - kept:
             total += parameters
     return total / kept, parameters

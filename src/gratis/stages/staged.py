@@ -28,7 +28,7 @@ from gratis.records.errors import GratisError
 from gratis.records.events import Composition, Event, FullBatchDescent, GaussianRelease
 from gratis.records.neighbouring import Neighbouring
 from gratis.records.predictions import Prediction
-from gratis.stages.descent_noise import averaged_noise, noise_covariance
+from gratis.stages.descent_noise import averaged_noise, curvature_left, noise_covariance
 from gratis.stages.evidence import (
     EVERYTHING,
     NOTHING,
@@ -312,6 +312,7 @@ def fit_stages(
         mu=plan.descent_mu,
         neighbouring=plan.neighbouring,
         noise=noise,
+        keep_path=model.outputs == 1 and basis.moved.basis is not None,
     )
     moved = basis.moved
     parameters = moved.restore(run.parameters).copy()
@@ -339,6 +340,12 @@ def fit_stages(
         expected, share = _scored(basis, parameters, plan, plan.score, freedoms, level_noise, noise=noise)
         parameters[:-1] *= share
     kept = float(np.linalg.norm(parameters[:-1])) / max(whole, 1e-300)
+    covariance = None
+    if run.path is not None:
+        noisy = {"learning_rate": settings.learning_rate, "noise_std": clip_norm * plan.descent.noise_stds.values[0]}
+        felt = curvature_left(run.path[:, :, 0], moved.spectrum, **noisy)
+        clipped = averaged_noise(felt * moved.spectrum, steps=plan.steps, **noisy)
+        covariance = noise_covariance(moved, clipped, kept=kept, level_kept=level_kept, level_noise=level_noise)
     return StagedFit(
         parameters=parameters,
         features=basis.features,
@@ -346,9 +353,7 @@ def fit_stages(
         spectrum=basis.moved.spectrum,
         settings=settings,
         event=plan.event,
-        noise_covariance=noise_covariance(moved, variances, kept=kept, level_kept=level_kept, level_noise=level_noise)
-        if model.outputs == 1
-        else None,
+        noise_covariance=covariance,
         expected=expected,
     )
 
