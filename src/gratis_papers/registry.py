@@ -139,6 +139,7 @@ FIGURES: dict[str, Figure] = {
         "one pass: how Theorem 4 finds its exponent (supplement)", _HERE + "s2_curves", "exponents_of_the_proof"
     ),
     "s3-fig1": Figure("KL loss against steps", _HERE + "s3_divergence", "divergence_against_steps"),
+    "s3-size": Figure("KL loss at the paper's own size", _HERE + "s3_own_size", "divergence_at_the_papers_size"),
     "s3-fig2": Figure("KL loss against depth and width", _HERE + "s3_shape", "divergence_against_shape"),
     "s3-tab1": Figure("Table 1: four initializations", _HERE + "s3_initialization", "table_one"),
     "s3-bound": Figure("the linearised network under its KL bound", _HERE + "s3_bound", "linearised_under_its_bound"),

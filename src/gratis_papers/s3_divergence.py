@@ -19,7 +19,19 @@ from gratis_papers.s3_initialization import COLOURS
 from gratis_papers.s3_runs import NOISE_STD, Row, load_records, mean_rows, noisy_run
 from gratis_papers.sweeps import sweep
 
-__all__ = ["Size", "an_epoch", "curves", "describe", "divergence_against_steps", "notes", "select"]
+__all__ = [
+    "Size",
+    "Verdict",
+    "an_epoch",
+    "claims_of",
+    "curve",
+    "curves",
+    "describe",
+    "divergence_against_steps",
+    "notes",
+    "select",
+    "statements",
+]
 
 READINGS = (1, 10, 100)  # steps an epoch
 STEP_SIZES = (0.01, 0.001)  # S3's text and the caption of its Figure 1
@@ -83,7 +95,7 @@ def divergence_against_steps(scale: str, rng: np.random.Generator) -> PaperResul
     lines = [{"scheme": str(s), "step_size": step, "last": ends[step]} for step in STEP_SIZES for s in Scheme]
     rows = curves(size, lines, seed)
     larger = [] if smoke else curves(LARGER, [{"scheme": s, "step_size": 0.01} for s in ("lecun", "he")], seed)
-    verdicts = [verdict for step in STEP_SIZES for reading in readings for verdict in _verdicts(rows, step, reading)]
+    verdicts = [verdict for step in STEP_SIZES for reading in readings for verdict in statements(rows, step, reading)]
     name = load_records(size.source, size.records)[1]
     settings = describe(size, name) | {
         "steps": {str(step): last for step, last in ends.items()},
@@ -93,14 +105,14 @@ def divergence_against_steps(scale: str, rng: np.random.Generator) -> PaperResul
     return PaperResult(
         settings,
         rows + larger,
-        [*_claims(verdicts), *_ends(rows, ends)],
+        [*claims_of(verdicts), *_ends(rows, ends)],
         lambda figure: _draw(figure, rows, larger, verdicts, readings),
         (*notes(size), *_where(verdicts, readings)),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Verdict:
+class Verdict:
     """One statement under one reading: the number that decides it for every initialization that trained so far."""
 
     statement: str
@@ -109,12 +121,14 @@ class _Verdict:
     values: dict[str, float]
 
     def holds(self, scheme: str) -> bool:
+        """Whether it is true of one initialization."""
         value = self.values[scheme]
         if self.statement == "linear":
             return 0.5 < value < 2
         return value > (1 if self.statement == "faster" else 10)
 
     def worst(self) -> float:
+        """The value that is farthest from being true, or nearest to being false."""
         if self.statement == "linear":
             return max(self.values.values(), key=lambda value: abs(math.log(value)))
         return min(self.values.values())
@@ -137,7 +151,8 @@ _STATEMENTS = {
 }
 
 
-def _verdicts(rows: list[Row], step_size: float, reading: int) -> list[_Verdict]:
+def statements(rows: list[Row], step_size: float, reading: int) -> list[Verdict]:
+    """Return what rows at this step size say of the paper's statements, with so many steps an epoch."""
     kl = {str(s): {r["step"]: r["kl"] for r in select(rows, step_size=step_size, scheme=str(s))} for s in Scheme}
     early = {s: v for s, v in kl.items() if 10 * reading in v}
     late = {s: v for s, v in kl.items() if 50 * reading in v}
@@ -147,10 +162,11 @@ def _verdicts(rows: list[Row], step_size: float, reading: int) -> list[_Verdict]
         "faster": {s: v[50 * reading] / (5 * v[10 * reading]) for s, v in late.items()},
         "near zero": {s: min(high) / early[s][10 * reading] for s in _LOW if s in early and high},
     }
-    return [_Verdict(statement, step_size, reading, values) for statement, values in found.items() if values]
+    return [Verdict(statement, step_size, reading, values) for statement, values in found.items() if values]
 
 
-def _claims(verdicts: list[_Verdict]) -> list[Claim]:
+def claims_of(verdicts: list[Verdict]) -> list[Claim]:
+    """Return one claim a statement and reading: it must hold for all initializations that got so far."""
     return [
         Claim(
             f"{an_epoch(v.reading)}, step {v.step_size}: {_STATEMENTS[v.statement][0]}",
@@ -177,7 +193,7 @@ def _ends(rows: list[Row], ends: Mapping[float, int]) -> list[Claim]:
     return claims
 
 
-def _where(verdicts: list[_Verdict], readings: Sequence[int]) -> list[str]:
+def _where(verdicts: list[Verdict], readings: Sequence[int]) -> list[str]:
     lines = []
     for step in STEP_SIZES:
         for statement in _STATEMENTS:
@@ -191,13 +207,13 @@ def _where(verdicts: list[_Verdict], readings: Sequence[int]) -> list[str]:
     return lines
 
 
-def _draw(figure: Any, rows: list[Row], larger: list[Row], verdicts: list[_Verdict], readings: Sequence[int]) -> None:
+def _draw(figure: Any, rows: list[Row], larger: list[Row], verdicts: list[Verdict], readings: Sequence[int]) -> None:
     figure.set_size_inches(10.5, 8)
     (left, right), (table, check) = figure.subplots(2, 2)
     for axes, step in ((left, 0.01), (right, 0.001)):
         for scheme in Scheme:
             chosen = select(rows, step_size=step, scheme=str(scheme))
-            _curve(axes, chosen, COLOURS[scheme], str(scheme))
+            curve(axes, chosen, COLOURS[scheme], str(scheme))
             if chosen and chosen[0]["diverged_at"]:
                 end = chosen[-1]
                 axes.plot(end["step"], end["kl"], "x", ms=9, mew=2, color=COLOURS[scheme])
@@ -226,7 +242,8 @@ def _runs(row: Row) -> str:
     return "one run" if row["runs"] == 1 else f"{row['runs']} runs (band: least to largest)"
 
 
-def _curve(axes: Any, chosen: list[Row], colour: str, label: str) -> None:
+def curve(axes: Any, chosen: list[Row], colour: str, label: str) -> None:
+    """Draw KL against steps, with a band from the least to the largest run."""
     x = [row["step"] for row in chosen]
     axes.plot(x, [row["kl"] for row in chosen], "o-", ms=2.5, color=colour, label=label)
     axes.fill_between(x, *([row[key] for row in chosen] for key in ("least", "most")), color=colour, alpha=0.2, lw=0)
@@ -246,7 +263,7 @@ def mark_epochs(axes: Any, readings: Sequence[int]) -> None:
                       color="#5b6475", transform=axes.get_xaxis_transform())  # fmt: skip
 
 
-def _draw_verdicts(axes: Any, verdicts: list[_Verdict], readings: Sequence[int]) -> None:
+def _draw_verdicts(axes: Any, verdicts: list[Verdict], readings: Sequence[int]) -> None:
     """Letters of the initializations: coloured and bold where the statement holds, grey where it does not."""
     axes.axis("off")
     axes.set(xlim=(0, 1), ylim=(0, 1), title="which reading makes the paper's statements true")

@@ -88,6 +88,9 @@ STATEMENTS = {
         "later, and is close to zero early on under LeCun's and Xavier's initialization. The caption says step .001, "
         "the text .01; the batch size is not said."
     ),
+    "s3-size": (
+        "What s3-fig1 says, with the paper's 10,000 + 2,000 records and width 1024: one step an epoch, step .01."
+    ),
     "s3-fig2": (
         "Width always worsens the KL loss. At 20 epochs depth worsens it under He; under LeCun and Xavier it worsens "
         "up to depth 8 and improves beyond. At 50 epochs depth worsens it under all initializations."

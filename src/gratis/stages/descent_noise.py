@@ -30,14 +30,14 @@ def curvature_left(path: Array, spectrum: Array, *, learning_rate: float, noise_
     0.3
     """
     places, pulls = path[:-1], (path[:-1] - path[1:]) / learning_rate
-    curvature = _SHARES[:, None] * spectrum
-    ends = pulls.mean(axis=0) - curvature * places.mean(axis=0)  # −hλθ*, with noise of variance s²/T
-    moves, places = pulls - pulls.mean(axis=0), places - places.mean(axis=0)
-    left = (moves**2).sum(0) - 2 * curvature * (moves * places).sum(0) + curvature**2 * (places**2).sum(0)
-    variance = np.square(curvature)[:, None] * (_SIGNALS / max(float(spectrum.sum()), 1e-300))[:, None]
-    variance += noise_std**2 / len(places)
-    fits = -left.sum(axis=1)[:, None] / (2 * noise_std**2)
-    fits = fits - 0.5 * (np.log(variance) + np.square(ends)[:, None] / variance).sum(axis=2)
+    signals = _SIGNALS[:, None] / max(float(spectrum.sum()), 1e-300)
+    fits = np.empty((len(_SHARES), len(_SIGNALS)))
+    for row, curvature in zip(fits, np.multiply.outer(_SHARES, spectrum), strict=True):
+        left = pulls - curvature * places
+        end = left.mean(axis=0)  # −hλθ*, with noise of variance s²/T
+        variance = np.square(curvature) * signals + noise_std**2 / len(left)
+        row[:] = -np.square(left - end).sum() / (2 * noise_std**2)
+        row -= 0.5 * (np.log(variance) + np.square(end) / variance).sum(axis=1)
     likely = np.exp(fits - fits.max())
     return float(_SHARES @ likely.sum(axis=1) / likely.sum())
 
