@@ -76,6 +76,11 @@ FINDINGS: dict[str, dict[str, Finding]] = {
             "scale", "after 2000 steps every depth has learnt: this is the paper's picture of 50 epochs"
         ),
     },
+    "s3-size": {
+        "1 step an epoch, step 0.01: KL grows linearly": Finding(
+            "scale", "one run: LeCun and Xavier do (1.00, 1.02); two first steps of He cost more than the next eight"
+        ),
+    },
     "s4-fig2": {
         "private fine-tuning reaches an accuracy of .88": Finding(
             "scale", "50 steps reach .826 and 120 reach .834, from .786; without privacy Adam is at .850 after 50"
