@@ -343,7 +343,8 @@ def fit_stages(
     covariance = None
     if run.path is not None:
         noisy = {"learning_rate": settings.learning_rate, "noise_std": clip_norm * plan.descent.noise_stds.values[0]}
-        felt = curvature_left(run.path[:, :, 0], moved.spectrum, **noisy)
+        with np.errstate(all="ignore"):  # a descent that the user made diverge must not end in a warning
+            felt = curvature_left(run.path[:, :, 0], moved.spectrum, **noisy)
         clipped = averaged_noise(felt * moved.spectrum, steps=plan.steps, **noisy)
         covariance = noise_covariance(moved, clipped, kept=kept, level_kept=level_kept, level_noise=level_noise)
     return StagedFit(
