@@ -47,7 +47,7 @@ def write_until_killed(path: str, pipe: int, seed: int, *, broken: bool) -> None
             real(connection, entry)
             if entry.kind == "reservation":
                 os.write(pipe, f"{entry.hash}\n".encode())
-                time.sleep(0.005)  # so that also on a fast disk some die here
+                time.sleep(1.0)  # longer than a round: who reports dies here, however fast or slow the disk is
 
         room.append = append_and_report
     while True:
