@@ -145,6 +145,57 @@ def test_better_than_linear_where_the_truth_is_bent_and_better_with_more_budget(
     assert score(DPAdditiveRegressor, 10.0, pairs=False) < scores[2] - 0.2
 
 
+def heavy(n: int = 6000, seed: int = 0) -> tuple[Any, Any]:
+    """Columns with tails of a thousand medians, half of one of them zeros, and a truth in their logarithms."""
+    rng = np.random.default_rng(seed)
+    Z = rng.normal(size=(n, 3))
+    rows = np.exp(2.5 * Z) * [1, 1000, 1]
+    rows[::2, 2] = 0.0
+    return rows, Z[:, 0] + np.sin(2 * Z[:, 1]) + np.where(rows[:, 2] > 0, Z[:, 2], -1) + 0.3 * rng.normal(size=n)
+
+
+def test_heavy_tails_cost_nothing_and_more_budget_is_better(monkeypatch: Any) -> None:
+    """Equal bins grow with the budget, as more of the tail is seen, and told ever fewer values apart."""
+    from gratis.recipes import additive_run
+
+    rows, truth = heavy()
+    fresh = heavy(seed=1)
+
+    def score(kind: Any, epsilon: float) -> float:
+        return float(kind(epsilon=epsilon, delta=1e-5, **SEEDED).fit(rows, truth).score(*fresh))
+
+    scores = [score(DPAdditiveRegressor, epsilon) for epsilon in (0.3, 1.0, 3.0, 30.0)]
+    assert (np.diff(scores) > 0).all()
+    assert scores[2] > 0.75
+    assert scores[1] > score(DPLinearRegression, 30.0)
+    release = additive_run.release_location_scale
+    monkeypatch.setattr(
+        additive_run,
+        "release_location_scale",
+        lambda *given, **options: release(*given, **options | {"logarithms": False}),
+    )
+    assert score(DPAdditiveRegressor, 3.0) < scores[2] - 0.1
+
+
+def test_shapes_of_heavy_columns_are_in_their_units_and_drawn_as_they_were_read(tmp_path: Any) -> None:
+    rows, truth = heavy()
+    model = DPAdditiveRegressor(epsilon=8.0, delta=1e-5, **SEEDED).fit(rows, truth)
+    curve = model.shapes_["1"]
+    assert 30 < curve.knee < 1000  # the median is 1000
+    known = (curve.grid > 30) & (curve.grid < 30_000)
+    assert known.sum() > 20
+    expected = np.sin(2 * np.log(curve.grid[known] / 1000) / 2.5)
+    assert np.abs(curve.effect[known] - expected).mean() < 0.2
+    assert [axes.get_xscale() for axes in model.plot_shapes(3).axes] == ["asinh"] * 3
+    save_model(tmp_path / "model.gratis", model)
+    again = load_model(tmp_path / "model.gratis").estimator
+    assert np.array_equal(again.predict(rows), model.predict(rows))
+    assert again.shapes_["1"].knee == curve.knee
+    assert np.array_equal(again.shapes_["1"].grid, curve.grid)
+    pieces = DPAdditiveRegressor(epsilon=8.0, delta=1e-5, **SEEDED).fit_rows(ArrayRows(rows, truth, batch_rows=777))
+    assert np.array_equal(pieces.predict(rows), model.predict(rows))
+
+
 def test_straight_truths_are_learnt_as_lines() -> None:
     rng = np.random.default_rng(2)
     rows = rng.normal(size=(4000, 4))

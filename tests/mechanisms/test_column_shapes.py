@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from gratis.mechanisms.column_shapes import LOWEST, _top, half_range, middle, spread
+from gratis.mechanisms.column_shapes import LOWEST, _top, magnitudes, middle, spread
 from gratis.mechanisms.location_scale import plan_standardisation, release_location_scale
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
@@ -22,6 +22,10 @@ def histogram(values, size=OCTAVES):
     return np.bincount(exponents.astype(int), minlength=size).astype(float)
 
 
+def half_range(*counts, **options):
+    return magnitudes(*counts, **options)[0]
+
+
 def released(X, mu, seed, **options):
     plan = plan_standardisation(*X.shape, mu=mu, neighbouring=Neighbouring.REPLACE_ONE, **options)
     return release_location_scale(Rows.held(X), plan, noise=NoiseSource.insecure(seed))
@@ -37,6 +41,29 @@ def test_long_runs_do_not_carry_empty_bins_along():
     counts[0, 30] = 50.0
     assert _top(counts, 10.0, start).tolist() == [30]
     assert _top(counts, 10.0, start, far=5.5).tolist() == [14]
+
+
+def test_knees_are_of_columns_with_most_values_far_below_their_range():
+    rng, n = np.random.default_rng(3), 20_000
+    laws = {
+        "normal": rng.normal(size=n),
+        "far": 1000 + rng.normal(size=n),
+        "exponential": rng.exponential(size=n),
+        "uniform": rng.uniform(size=n),
+        "binary": (rng.random(n) < 0.05).astype(float),
+        "zeros": np.zeros(n),
+        "lognormal 1": np.exp(rng.normal(size=n)),
+        "lognormal 2": np.exp(2 * rng.normal(size=n)),
+        "spiked": np.exp(2 * rng.normal(size=n)) * (rng.random(n) < 0.4),
+    }
+    counts = np.array([histogram(values) for values in laws.values()])
+    for std, seed in ((5.0, 0), (50.0, 1)):
+        half, knee = magnitudes(noisy(counts, std, seed), std, n, tail=0.01)
+        heavy = dict(zip(laws, np.isfinite(knee), strict=True))
+        assert [name for name, found in heavy.items() if found] == ["lognormal 2", "spiked"]
+        assert ((0.1 < knee[-2:]) & (knee[-2:] < 0.5)).all()  # a quarter of the median of what is not zero, 1
+        assert (half[-2:] >= 64).all()
+    assert not np.isfinite(magnitudes(noisy(counts, 5000.0, 2), 5000.0, n, tail=0.01)[1]).any()  # nothing is known
 
 
 def test_a_column_spread_over_octaves_is_found_by_their_run():

@@ -93,6 +93,60 @@ def test_few_records_of_one_column_make_the_planned_releases(relation):
     assert (worst[:3] > 0.9 * np.array([e.sensitivity for e in plan.events[:3]])).all()
 
 
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("impute", [False, True])
+def test_columns_on_a_logarithmic_scale_make_the_planned_releases(relation, impute):
+    """Hostile neighbours, each release given the same earlier ones: knees come from the first, bounds hold for all."""
+    n, columns = 300, 3
+    plan = plan_standardisation(n, columns, mu=30.0, neighbouring=relation)
+    worst, pairs = np.zeros(4), [(1.0, -1e9), (0.0, 1e300), (5e-9, 3.0), (-1e9, 1e9), (1e308, -1e308), (7.0, np.nan)]
+    for trial, (old, new) in enumerate(pairs):
+        X = np.exp(3 * np.random.default_rng(trial).standard_normal((n, columns)))
+        X[0] = old
+        X2 = X.copy()
+        X2[0] = new if relation is Neighbouring.REPLACE_ONE else np.nan
+        first = _Replayed()
+        found = release_location_scale(Rows.held(X), plan, noise=first, impute=impute, logarithms=True)
+        assert np.isfinite(found.knee).all()
+        second = _Replayed(first.released)
+        again = release_location_scale(Rows.held(X2), plan, noise=second, impute=impute, logarithms=True)
+        assert all(np.array_equal(getattr(found, part), getattr(again, part)) for part in ("centre", "scale", "knee"))
+        assert first.stds == second.stds == [event.noise_std for event in plan.events]
+        moved = [float(np.linalg.norm(a - b)) for a, b in zip(first.values, second.values, strict=True)]
+        assert all(m <= e.sensitivity for m, e in zip(moved, plan.events, strict=True))
+        worst = np.maximum(worst, moved)
+    assert (worst > 0.9 * np.array([e.sensitivity for e in plan.events])).all()
+
+
+def test_the_map_of_a_column_on_a_logarithmic_scale_goes_both_ways():
+    rng = np.random.default_rng(4)
+    X = np.column_stack(
+        [np.exp(2.5 * rng.standard_normal(5000)), rng.standard_normal(5000), -rng.exponential(5.0, 5000)]
+    )
+    X[::3, 0] = 0.0
+    plan = plan_standardisation(*X.shape, mu=5.0, neighbouring=Neighbouring.REPLACE_ONE)
+    lines, logs = (
+        release_location_scale(Rows.held(X), plan, noise=NoiseSource.insecure(1), logarithms=asked) for asked in (0, 1)
+    )
+    assert lines.knee is None
+    assert np.isfinite(logs.knee).tolist() == [True, False, False]
+    assert np.allclose(logs.scale[1:], lines.scale[1:], rtol=1e-3)  # the others hardly notice: sizes are pooled
+    middle = X[(X[:, 0] > 0.1) & (X[:, 0] < 50) & (np.abs(X[:, 1]) < 2) & (X[:, 2] > -10)]
+    assert np.allclose(logs.inverse(logs.transform(middle)), middle)
+
+    def fullest(found):
+        """Share of one of 112 bins within 3.5 scales, of what is not zero."""
+        return (
+            np.unique(np.floor(16 * found.transform(X[X[:, 0] > 0])[:, 0]), return_counts=True)[1].max()
+            / (X[:, 0] > 0).sum()
+        )
+
+    assert fullest(lines) > 0.5
+    assert fullest(logs) < 0.1
+    X[0, 0] = np.inf
+    assert np.isnan(logs.transform(X)[0, 0])
+
+
 def test_one_posterior_places_targets_that_single_histograms_lose():
     """N = 14 records in units of the noise: read one by one, the same histograms lose 14 % of normal targets.
 

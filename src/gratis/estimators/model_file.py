@@ -369,7 +369,7 @@ def _get_map(arrays: Arrays, name: str, filling: Filling | None) -> Standardiser
     if filling is None:
         raise GratisError(f"it says nothing of its {name}")
     centre, scale, window = (arrays[f"{name}-{part}"] for part in ("centre", "scale", "window"))
-    return Standardiser(centre, scale, window, impute=filling.impute)
+    return Standardiser(centre, scale, window, impute=filling.impute, knee=arrays.get(f"{name}-knee"))
 
 
 def _npy(array: NDArray[Any]) -> bytes:

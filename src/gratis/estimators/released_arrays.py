@@ -75,7 +75,8 @@ def arrays_digest(arrays: Mapping[str, NDArray[Any]]) -> str:
 
 
 def _map(name: str, scaler: Standardiser) -> Arrays:
-    return {f"{name}-{part}": getattr(scaler, part) for part in ("centre", "scale", "window")}
+    parts = ("centre", "scale", "window", *(() if scaler.knee is None else ("knee",)))
+    return {f"{name}-{part}": getattr(scaler, part) for part in parts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,7 @@ _ADDITIVE = {
     "offset": Expected(("outputs",)),
     "explained": Expected(("3",)),
     **_expected_map("features", "columns"),
+    "features-knee": Expected(("columns",), values="positive or infinite", optional=True),
     **_expected_map("target", "1"),
 }
 _TABLE: dict[str, dict[str, Expected]] = {

@@ -15,6 +15,7 @@ _INK, _SOFT, _LINE = "#232a35", "#5a6475", "#d9dce2"
 _COLOURS = ("#1f6f8b", "#c8553d", "#5b8c5a", "#7d5ba6", "#d9a441", "#4f6d7a", "#a23b72", "#6b705c")
 _MOST_LEVELS = 16  # that still have readable bars
 _LONGEST = 14  # characters of a level's name
+_MOST_MARKS = 6  # powers of ten on an axis
 
 
 def draw_shapes(shapes: Shapes, terms: int, *, classes: Sequence[str] | None = None) -> Any:
@@ -126,6 +127,7 @@ def _draw_curve(axes: Any, curve: Curve, limits: tuple[float, float], *, first: 
         axes.set_xlim(-0.6, len(names) - 0.4)
     elif curve.categorical and len(curve.grid) <= _MOST_LEVELS:
         axes.set_xticks(curve.grid, [f"{level:g}" for level in curve.grid])
+    _as_read(axes, "x", curve.knee, curve.grid)
     if not first:
         axes.tick_params(labelleft=False)
     axes.grid(axis="y", color=_LINE, lw=0.5, alpha=0.6)
@@ -141,7 +143,25 @@ def _draw_surface(axes: Any, surface: Surface, norm: Any) -> Any:
     for side, categorical, grid in zip(("y", "x"), surface.categorical, surface.grids, strict=True):
         if categorical and len(grid) <= _MOST_LEVELS:
             getattr(axes, f"set_{side}ticks")(grid, [f"{level:g}" for level in grid])
+    for side, knee, grid in zip(("y", "x"), surface.knees, surface.grids, strict=True):
+        _as_read(axes, side, knee, grid)
     return mesh
+
+
+def _as_read(axes: Any, side: str, knee: float | None, grid: Any) -> None:
+    """Draw an axis on the logarithmic scale on which its column was read, with zero and some powers of ten."""
+    if knee is None or not len(grid):
+        return
+    from matplotlib.ticker import NullLocator
+
+    low, high = float(np.min(grid)), float(np.max(grid))
+    getattr(axes, f"set_{side}scale")("asinh", linear_width=knee)
+    powers = 10.0 ** np.arange(np.ceil(np.log10(knee)), np.floor(np.log10(max(-low, high, 10 * knee))) + 1)
+    marks = np.concatenate([-powers[::-1], [0.0], powers])
+    marks = marks[(marks >= low - knee) & (marks <= high + knee)]
+    marks = marks[:: max(1, -(-len(marks) // _MOST_MARKS))]
+    getattr(axes, f"set_{side}ticks")(marks, [f"{mark:g}" for mark in marks])
+    getattr(axes, f"{side}axis").set_minor_locator(NullLocator())
 
 
 def _one(surface: Surface) -> Any:

@@ -29,7 +29,7 @@ class Curve:
     `grid`: values of the column, or its levels (`discrete`: the few values that nearly all records have); `effect`,
     `low`, `high`: (grid,) or (grid, classes), the band being two deviations of what privacy and sampling move, not what
     shrinking takes off a curve; `share`: released share of records at each value. `labels` name the levels of a
-    category that became columns of zeros and ones.
+    category that became columns of zeros and ones. Values beyond a `knee` were read on a logarithmic scale.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Curve:
     importance: float
     discrete: bool = False
     labels: tuple[str, ...] = ()
+    knee: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class Surface:
     effect: Array
     deviation: Array
     importance: float
+    knees: tuple[float | None, float | None] = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,10 @@ def _curve(model: ReleasedAdditive, column: int, name: str, unit: float) -> Curv
     shown = [_flat(part[kept]) for part in (effect, effect - band, effect + band)]
     categorical = column in model.basis.columns.levels
     discrete = categorical or _is_discrete(share)
-    return Curve(name, column, categorical, grid[kept], shown[0], shown[1], shown[2], share[kept], importance, discrete)
+    return Curve(
+        name, column, categorical, grid[kept], shown[0], shown[1], shown[2], share[kept], importance, discrete,
+        knee=model.basis.columns.knee(column),
+    )  # fmt: skip
 
 
 def with_categories(shapes: Shapes, model: ReleasedAdditive, categories: Mapping[str, Mapping[int, str]]) -> Shapes:
@@ -122,7 +127,7 @@ def _category(model: ReleasedAdditive, name: str, columns: Mapping[int, str]) ->
     effects, bands, shares = [], [], []
     for j in columns:
         share = model.basis.shares.columns[j]
-        grid = scaler.centre[j] + scaler.scale[j] * MIDDLES
+        grid = model.basis.columns.values(j)
         inside = np.flatnonzero(np.abs(MIDDLES) <= scaler.window[j] / scaler.scale[j] + (MIDDLES[1] - MIDDLES[0]))
         no, yes = (int(inside[np.abs(grid[inside] - value).argmin()]) for value in (0.0, 1.0))
         effects.append(unit * (model.curves[j][yes] - model.curves[j][no]))
@@ -145,18 +150,18 @@ def _surface(model: ReleasedAdditive, index: int, names: Sequence[str], unit: fl
     deviation = unit * model.surface_deviations(index)[: len(a), : len(b)]
     importance = float(np.sqrt(np.einsum("s,t,stk->k", a, b, np.square(effect))).max())
     inside = np.ix_(rows, columns)
-    levels = model.basis.columns.levels
+    levels, knee = model.basis.columns.levels, model.basis.columns.knee
     return Surface(
         f"{names[i]} × {names[j]}", (i, j), (names[i], names[j]), (i in levels, j in levels),
-        (left[rows], right[columns]), _flat(effect[inside]), _flat(deviation[inside]), importance,
+        (left[rows], right[columns]), _flat(effect[inside]), _flat(deviation[inside]), importance, (knee(i), knee(j)),
     )  # fmt: skip
 
 
 def _grid(model: ReleasedAdditive, column: int) -> tuple[Array, NDArray[np.int64], Array]:
     """Values at the places of a column, which of them to show, and their shares."""
-    share = model.basis.shares.columns[column]
+    share, grid = model.basis.shares.columns[column], model.basis.columns.values(column)
     if column in model.basis.columns.levels:
-        return np.arange(len(share), dtype=np.float64), np.arange(len(share)), share
+        return grid, np.arange(len(share)), share
     scaler = model.basis.columns.features
     below = np.cumsum(share) - share / 2
     # Beyond the released window nothing can lie, and where hardly anything lies the curve is a guess.
@@ -165,7 +170,6 @@ def _grid(model: ReleasedAdditive, column: int) -> tuple[Array, NDArray[np.int64
         shown = _alone(share)
     else:
         shown = (np.abs(MIDDLES) <= reach + (MIDDLES[1] - MIDDLES[0])) & (below > _TAIL) & (below < 1 - _TAIL)
-    grid = scaler.centre[column] + scaler.scale[column] * MIDDLES
     return grid, np.flatnonzero(shown), share
 
 

@@ -21,7 +21,7 @@ __all__ = [
     "LOWEST",
     "USUAL",
     "ZOOM_BINS",
-    "half_range",
+    "magnitudes",
     "middle",
     "octave_shapes",
     "present",
@@ -43,6 +43,11 @@ _RUNS = (1, 2, 3, 4)
 # noise of one of several hundred runs could widen a column by a factor of a million.
 _CLEAR, _CERTAIN, _BEYOND_DOUBT = 2.0, 4.5, 5.5
 _FEWER = 3.0  # for a histogram that holds fewer values than there are records
+# Octaves from the typical magnitude to the range: 2 of normal columns around zero, 3 of exponential ones, 3 to 4 of
+# lognormal ones with a deviation of 1 and from 5 on with one of 1.5 (4 and 5 were tried: docs/results/additive.md).
+# How far below the typical magnitude a logarithm begins, and deviations of the noise in six bins that values other than
+# zero must exceed for their median to mean something.
+_HEAVY, _BELOW, _TYPICAL = 5, 2.0, 4.0
 _LARGE, _MOST = 0.1, 0.8  # shares of the values, and of those beyond a window that make a level of a bin
 
 
@@ -70,13 +75,22 @@ class Denoised:
     own: float
 
 
-def half_range(counts: Array, noise_std: float, n_records: int, *, tail: float) -> Array:
-    """Return 2^k above all but `tail` of the magnitudes, from noisy octave counts (bin 0 holds the zeros)."""
+def magnitudes(counts: Array, noise_std: float, n_records: int, *, tail: float) -> tuple[Array, Array]:
+    """Return 2^k above all but `tail` of the magnitudes, from noisy octave counts (bin 0 holds the zeros), and knees.
+
+    A column whose typical magnitude is far below its range has most of its values in a few equal bins; beyond its knee
+    a logarithm tells them apart. The knee of other columns is infinite.
+    """
     found = _denoised(counts, noise_std, n_records, octave_shapes(counts.shape[1]))
     octaves = found.counts[:, 1:]
     top = _top(octaves, found.noise_std, found.place - 1, clear=_clear(noise_std, n_records), far=_BEYOND_DOUBT)
     edge = np.maximum(_edge(octaves, found.noise_std, top, tail), found.place - 1)
-    return np.exp2(edge + 1.0 + LOWEST)
+    not_zero = octaves.sum(axis=1)
+    from_here = octaves[:, ::-1].cumsum(axis=1)[:, ::-1]
+    typical = (from_here >= 0.5 * not_zero[:, None]).sum(axis=1) - 1
+    heavy = (edge - typical >= _HEAVY) & (not_zero > _TYPICAL * math.sqrt(_HEAVY + 1) * found.noise_std)
+    knee = np.where(heavy, np.exp2(typical + 0.5 - _BELOW + LOWEST), np.inf)
+    return np.exp2(edge + 1.0 + LOWEST), knee
 
 
 def middle(counts: Array, noise_std: float, n_records: int) -> Array:

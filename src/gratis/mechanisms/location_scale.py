@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gratis.mechanisms.clipped_gradient import usable_rows
 from gratis.mechanisms.column_posterior import Hypotheses, believed_half_range, coarse_distances, coarse_octaves
-from gratis.mechanisms.column_shapes import HIGHEST, LOWEST, ZOOM_BINS, half_range, middle, spread, upper_edges
+from gratis.mechanisms.column_shapes import HIGHEST, LOWEST, ZOOM_BINS, magnitudes, middle, spread, upper_edges
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
 from gratis.numerics.rounding import ROWS_PER_CHUNK, rounding_inflation
@@ -48,7 +48,8 @@ class Standardiser:
     """x ↦ clip(x − centre, ±window)/scale, column by column; all fields are released or public.
 
     The clip is part of the map (it bounds outliers at fit and at prediction alike). Inside the window the map is
-    affine, so coefficients return to the original units exactly: see `original_units`.
+    affine, so coefficients return to the original units exactly: see `original_units`. Columns with a finite `knee` are
+    asinh(x/knee) before anything else, a logarithm on both sides of zero: models that are no lines in x ask for it.
 
     >>> Standardiser(np.array([1.0]), np.array([2.0]), np.array([4.0])).transform(np.array([[3.0], [99.0]]))
     array([[1.],
@@ -59,6 +60,7 @@ class Standardiser:
     scale: NDArray[np.float64]
     window: NDArray[np.float64]
     impute: bool = False
+    knee: NDArray[np.float64] | None = None
 
     @classmethod
     def identity(cls, n_columns: int) -> Standardiser:
@@ -71,7 +73,7 @@ class Standardiser:
         Otherwise it becomes NaN, so that later stages see the row as unusable.
         """
         with np.errstate(over="ignore", invalid="ignore"):
-            moved = np.asarray(X - self.centre, dtype=np.float64)
+            moved = np.asarray(_logarithmic(X, self.knee) - self.centre, dtype=np.float64)
             # In place: wide tables are large, and one copy of them is enough. `np.clip` is slower with other bounds for
             # every column.
             np.maximum(moved, -self.window, out=moved)
@@ -82,12 +84,16 @@ class Standardiser:
 
     def inverse(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
         """Map standardised values back, without the clip."""
-        return X * self.scale + self.centre
+        found = X * self.scale + self.centre
+        if self.knee is None:
+            return found
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.where(np.isfinite(self.knee), self.knee * np.sinh(found), found)
 
     def original_units(self, coefficients: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return (slopes, intercept) for x such that slopes·x + intercept = coefficients·(x − centre)/scale.
 
-        `coefficients` is (d, k). Equality holds for rows inside the window.
+        `coefficients` is (d, k). Equality holds for rows inside the window, and no column may have a knee.
         """
         slopes = coefficients / self.scale[:, None]
         return slopes, -(self.centre @ slopes)
@@ -194,7 +200,7 @@ def hidden_share(event: Event, *, label: str = "features") -> float:
 
 
 def release_location_scale(
-    rows: Rows, plan: StandardisationPlan, *, noise: NoiseSource, impute: bool = False
+    rows: Rows, plan: StandardisationPlan, *, noise: NoiseSource, impute: bool = False, logarithms: bool = False
 ) -> Standardiser:
     """Find centre, scale and window of every column as planned.
 
@@ -202,7 +208,10 @@ def release_location_scale(
     computed from the rows and from earlier releases only. Rows with a non-finite entry contribute nothing; with
     `impute`, a non-finite entry contributes nothing to its own column, and the released map puts the centre there.
 
-    The columns are the first array of every chunk of `rows`, which are read anew for each of the four releases.
+    The columns are the first array of every chunk of `rows`, which are read anew for each of the four releases. With
+    `logarithms` a column whose octaves, the first release, show most of its values far below its range is mapped by
+    asinh(x/knee), value by value, before it is counted and averaged in the other three: their sensitivities hold for
+    any values.
     """
     stds = [event.noise_std for event in plan.events]
     n, columns = plan.n_records, plan.n_columns
@@ -211,7 +220,10 @@ def release_location_scale(
         return _from_few(block, plan, noise=noise, impute=impute)
 
     counts = noise.release(block.octaves(), stds[0])
-    half = half_range(counts, stds[0], n, tail=plan.tail / 2)
+    half, knee = magnitudes(counts, stds[0], n, tail=plan.tail / 2)
+    knees = knee if logarithms and np.isfinite(knee).any() else None
+    if knees is not None:
+        block.knee, half = knees, np.where(np.isfinite(knees), np.arcsinh(half / knees), half)
     bins = _position_bins(stds[1] / n)
     placed = noise.release(block.positions(half, bins), stds[1])
     centre = half * middle(placed, stds[1], n)
@@ -228,7 +240,7 @@ def release_location_scale(
         # Many columns, little known of each: shrink their moves to none (James–Stein).
         energy = float(np.square(offset).sum())
         offset = offset * max(0.0, 1.0 - (columns - 2) * stds[3] ** 2 / max(energy, 1e-300))
-    return Standardiser(centre + width * offset, scale, window, impute=impute)
+    return Standardiser(centre + width * offset, scale, window, impute=impute, knee=knees)
 
 
 def _from_few(block: _Block, plan: StandardisationPlan, *, noise: NoiseSource, impute: bool) -> Standardiser:
@@ -256,6 +268,15 @@ def _from_few(block: _Block, plan: StandardisationPlan, *, noise: NoiseSource, i
     return Standardiser(half * mean + width * kept * offset, scale, _FEW_WINDOW * scale, impute=impute)
 
 
+def _logarithmic(X: NDArray[Any], knee: NDArray[np.float64] | None) -> NDArray[Any]:
+    """The same with asinh(x/knee) in columns whose knee is finite."""
+    if knee is None:
+        return X
+    found, heavy = np.array(X, dtype=np.float64), np.flatnonzero(np.isfinite(knee))
+    found[:, heavy] = np.arcsinh(found[:, heavy] / knee[heavy])
+    return found
+
+
 def _chunk_rows(columns: int) -> int:
     """Return how many rows are looked at together: fewer of wide tables, so that a chunk takes 32 MB at most.
 
@@ -270,9 +291,10 @@ class _Block:
 
     def __init__(self, rows: Rows, columns: int, *, impute: bool = False) -> None:
         self._rows, self._columns, self._impute = rows, columns, impute
+        self.knee: NDArray[np.float64] | None = None
 
     def _total(self, contribution: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> NDArray[np.float64]:
-        impute, at_once = self._impute, _chunk_rows(self._columns)
+        impute, at_once, knee = self._impute, _chunk_rows(self._columns), self.knee
 
         def counted(part: NDArray[np.float64]) -> NDArray[np.float64]:
             if impute or (usable := usable_rows(part)).all():
@@ -281,7 +303,7 @@ class _Block:
 
         def summed(X: NDArray[np.float64], *_: NDArray[np.float64]) -> NDArray[np.float64]:
             parts = (X[start : start + at_once] for start in range(0, len(X), at_once))
-            return np.asarray(sum(contribution(counted(part)) for part in parts))
+            return np.asarray(sum(contribution(_logarithmic(counted(part), knee)) for part in parts))
 
         with np.errstate(all="ignore"):
             return self._rows.total(summed)

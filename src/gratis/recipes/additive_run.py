@@ -95,15 +95,19 @@ class _Run:
         """The map of all columns: the identity on those with levels."""
         d = self.plan.n_columns
         numeric = np.array([j for j in range(d) if j not in self.plan.levels], dtype=np.int64)
-        found = Standardiser.identity(d)
+        found = replace(Standardiser.identity(d), impute=self.impute)
         if self.plan.features is not None:
             part = release_location_scale(
                 self.rows.mapped(lambda X, _: (X[:, numeric],)), self.plan.features, noise=self.noise,
-                impute=self.impute,
+                impute=self.impute, logarithms=True,
             )  # fmt: skip
             for name in ("centre", "scale", "window"):
                 getattr(found, name)[numeric] = getattr(part, name)
-        return replace(found, impute=self.impute)
+            if part.knee is not None:
+                knee = np.full(d, np.inf)
+                knee[numeric] = part.knee
+                found = replace(found, knee=knee)
+        return found
 
     def _classes(self) -> Array | None:
         """Released shares of the classes; None for numbers."""

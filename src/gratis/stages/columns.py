@@ -25,7 +25,8 @@ MIDDLES: NDArray[np.float64] = (_EDGES[1:] + _EDGES[:-1]) / 2
 class Columns:
     """How values become places. `features` maps all columns; on those with declared `levels` it is the identity.
 
-    Numbers: `BINS` equal bins of the standardised value, what lies outside in the last ones. Levels: 0 … k − 1, and
+    Numbers: `BINS` equal bins of the standardised value (of columns with a knee, of its logarithm), what lies outside
+    in the last ones. Levels: 0 … k − 1, and
     place k for a level that is missing or unknown (all features there are 0).
 
     >>> scaler = Standardiser(np.zeros(2), np.ones(2), np.full(2, np.inf), impute=True)
@@ -56,6 +57,20 @@ class Columns:
                 known = (X[:, j] >= 0) & (X[:, j] < k)
                 found[:, j] = np.where(known, np.where(known, X[:, j], 0.0).astype(np.int64), k)
         return found
+
+    def values(self, column: int) -> NDArray[np.float64]:
+        """The values at the places of a column: middles of its bins, or its levels."""
+        if column in self.levels:
+            return np.arange(self.levels[column], dtype=np.float64)
+        scaler = self.features
+        found = MIDDLES * scaler.scale[column] + scaler.centre[column]
+        knee = self.knee(column)
+        return found if knee is None else np.asarray(knee * np.sinh(found))
+
+    def knee(self, column: int) -> float | None:
+        """Beyond which magnitude a column is on a logarithmic scale, if it is."""
+        found = np.inf if self.features.knee is None else float(self.features.knee[column])
+        return found if np.isfinite(found) else None
 
     def usable(self, X: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Say which records contribute: those with a target and, unless missing features are filled, all features."""

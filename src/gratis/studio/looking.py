@@ -171,7 +171,7 @@ def _learnt(saved: SavedModel) -> dict[str, Any]:
                 {
                     "name": curve.name, "discrete": bool(curve.discrete), "categorical": bool(curve.categorical),
                     "importance": curve.importance, "grid": _short(curve.grid), "effect": _short(curve.effect),
-                    "low": _short(curve.low), "high": _short(curve.high),
+                    "low": _short(curve.low), "high": _short(curve.high), "knee": curve.knee,
                 }
                 for curve in curves
             ],

@@ -46,8 +46,10 @@ const COLOURS = ["var(--m0)", "var(--m1)", "var(--m2)", "var(--m3)"];
 
 export function curvePicture(curve, limits, classes) {
   const W = 250, H = 150, L = 40, R = 8, T = 24, B = 22;
-  const g = curve.grid, x0 = Math.min(...g), x1 = Math.max(...g), wide = x1 - x0 || 1, [bottom, top] = limits;
-  const x = (v) => (curve.discrete ? L + 14 + (W - L - R - 28) * (v - x0) / wide : L + (W - L - R) * (v - x0) / wide);
+  const g = curve.grid, x0 = Math.min(...g), x1 = Math.max(...g), [bottom, top] = limits;
+  // Columns with a knee were read on a logarithmic scale, and are drawn on it.
+  const read = (v) => (curve.knee ? Math.asinh(v / curve.knee) : v), wide = read(x1) - read(x0) || 1;
+  const edge = curve.discrete ? 14 : 0, x = (v) => L + edge + (W - L - R - 2 * edge) * (read(v) - read(x0)) / wide;
   const y = (v) => T + (H - T - B) * (1 - (Math.min(Math.max(v, bottom), top) - bottom) / (top - bottom));
   const sets = Array.isArray(curve.effect[0]) ? curve.effect[0].map((_, k) => [curve.effect, curve.low, curve.high].map((part) => part.map((row) => row[k]))) : [[curve.effect, curve.low, curve.high]];
   return el("figure", { style: { margin: 0 } }, el("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `Effect of ${curve.name}: from ${short(Math.min(...sets[0][0]))} to ${short(Math.max(...sets[0][0]))}` },
