@@ -163,6 +163,26 @@ def test_one_posterior_places_targets_that_single_histograms_lose():
     assert lost <= 3
 
 
+def test_a_clump_far_from_the_rest_is_inside_the_window(monkeypatch):
+    """Sums of different things in one column: of no law, but a quarter of the records are beyond doubt."""
+    from gratis.mechanisms import column_posterior
+
+    def clipped(seed):
+        """What the windows of few records leave out of the variance."""
+        rng = np.random.default_rng(seed)
+        parts = [rng.normal(8, 2, 250), rng.normal(4000, 1500, 300), rng.normal(2.5e5, 2e4, 200)]
+        X = np.concatenate(parts)[:, None]
+        plan = plan_standardisation(len(X), 1, mu=0.2, neighbouring=Neighbouring.REPLACE_ONE)
+        assert plan.scarce
+        found = release_location_scale(Rows.held(X), plan, noise=NoiseSource.insecure(seed))
+        left = found.inverse(found.transform(X)) - X
+        return float(np.square(left).mean() / X.var())
+
+    assert max(clipped(seed) for seed in range(8)) < 0.05
+    monkeypatch.setattr(column_posterior, "BEYOND_DOUBT", math.inf)
+    assert min(clipped(seed) for seed in range(8)) > 0.5
+
+
 def test_negative_control_unclipped_mean_breaks_the_bound():
     X = np.zeros((400, 3))
     X2 = X.copy()

@@ -16,9 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from gratis.mechanisms.column_shapes import HIGHEST, LOWEST, USUAL, ZOOM_BINS, octave_shapes, present
+from gratis.mechanisms.column_shapes import (
+    BEYOND_DOUBT,
+    HIGHEST,
+    LOWEST,
+    USUAL,
+    ZOOM_BINS,
+    octave_shapes,
+    present,
+    upper_edges,
+)
 
-__all__ = ["Hypotheses", "believed_half_range", "coarse_distances", "coarse_octaves"]
+__all__ = ["Hypotheses", "believed_half_range", "coarse_distances", "coarse_octaves", "farthest_clump"]
 
 Array = NDArray[np.float64]
 Law = Callable[[Array], Array]
@@ -117,7 +126,10 @@ def coarse_distances(counts: Array) -> Array:
 
 
 def believed_half_range(counts: Array, noise_std: float, n_records: int) -> float:
-    """Return 2^k above which the column hardly reaches, from noisy coarse octaves (B,)."""
+    """Return 2^k above which the column hardly reaches, from noisy coarse octaves (B,).
+
+    Shapes are single runs of octaves; where values lie in several clumps, none that is beyond doubt may be left out.
+    """
     size = HIGHEST - LOWEST + 2
     shapes, mass = octave_shapes(size), present(counts[None], noise_std, n_records)[0]
     counts = counts + (mass - counts.sum()) / len(counts)
@@ -127,7 +139,27 @@ def believed_half_range(counts: Array, noise_std: float, n_records: int) -> floa
     belief = np.bincount(shapes.places, np.exp(evidence - evidence.max()), minlength=size)
     likeliest = int(belief.argmax())
     place = int(np.searchsorted(belief.cumsum(), _LIKELY * belief.sum()))
-    return 2.0 ** (min(max(place, likeliest), likeliest + _PER_BIN + 1) + LOWEST)
+    place = min(max(place, likeliest), likeliest + _PER_BIN + 1)
+    clump = _PER_BIN * int(np.flatnonzero(counts > BEYOND_DOUBT * noise_std).max(initial=0))
+    return 2.0 ** ((place if clump - _PER_BIN < place else clump) + LOWEST)
+
+
+def farthest_clump(counts: Array, noise_std: float, n_records: int) -> tuple[float, float]:
+    """How far away the farthest values begin that are beyond doubt, and the deviation that they alone would make.
+
+    From noisy coarse distances that are not explained otherwise, in units of the half-range; (0, 0) where none are.
+
+    >>> counts = np.array([50.0] + [0.0] * 9 + [10.0, 0.0])
+    >>> [round(part, 2) for part in farthest_clump(counts, 1.0, 60)], farthest_clump(counts, 9.5, 60)
+    ([0.5, 0.31], (0.0, 0.0))
+    """
+    certain = np.flatnonzero(counts > BEYOND_DOUBT * noise_std)
+    if not len(certain) or certain[-1] == 0:
+        return 0.0, 0.0
+    upper = upper_edges(ZOOM_BINS)[1::2]
+    begin, end = float(upper[certain[-1] - 1]), float(upper[certain[-1]])
+    share = min(float(counts[certain[-1]]) / n_records, 1.0)
+    return begin, math.sqrt(share * (begin**2 + begin * end + end**2) / 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +228,11 @@ class Hypotheses:
         counts = counts + (mass - counts.sum()) / len(counts)
         said = (mass * (shares @ counts) - mass**2 * np.square(shares).sum(axis=1) / 2) / noise_std**2
         return Hypotheses(self.laws, self.means, self.deviations, self.belief + said)
+
+    def mean(self, shares: Array) -> Array:
+        """The mean of what hypotheses (H, B) say, by what is believed of each."""
+        weights = np.exp(self.belief - self.belief.max())
+        return np.asarray(weights @ shares / weights.sum())
 
     def summary(self) -> tuple[float, float, float]:
         """Return the mean that costs least R² on average, a deviation rather below than above, and the mean's error.

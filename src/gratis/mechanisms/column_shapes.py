@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 __all__ = [
+    "BEYOND_DOUBT",
     "HIGHEST",
     "LOWEST",
     "USUAL",
@@ -41,7 +42,7 @@ _NOT_ZERO = (1.0, 0.5, 0.2)  # parts of a column that shapes have apart from its
 _RUNS = (1, 2, 3, 4)
 # Noise deviations: for runs next to what is accepted, for runs anywhere, and anywhere among all octaves, where the
 # noise of one of several hundred runs could widen a column by a factor of a million.
-_CLEAR, _CERTAIN, _BEYOND_DOUBT = 2.0, 4.5, 5.5
+_CLEAR, _CERTAIN, BEYOND_DOUBT = 2.0, 4.5, 5.5
 _FEWER = 3.0  # for a histogram that holds fewer values than there are records
 # Octaves from the typical magnitude to the range: 2 of normal columns around zero, 3 of exponential ones, 3 to 4 of
 # lognormal ones with a deviation of 1 and from 5 on with one of 1.5 (4 and 5 were tried: docs/results/additive.md).
@@ -83,7 +84,7 @@ def magnitudes(counts: Array, noise_std: float, n_records: int, *, tail: float) 
     """
     found = _denoised(counts, noise_std, n_records, octave_shapes(counts.shape[1]))
     octaves = found.counts[:, 1:]
-    top = _top(octaves, found.noise_std, found.place - 1, clear=_clear(noise_std, n_records), far=_BEYOND_DOUBT)
+    top = _top(octaves, found.noise_std, found.place - 1, clear=_clear(noise_std, n_records), far=BEYOND_DOUBT)
     edge = np.maximum(_edge(octaves, found.noise_std, top, tail), found.place - 1)
     not_zero = octaves.sum(axis=1)
     from_here = octaves[:, ::-1].cumsum(axis=1)[:, ::-1]

@@ -15,7 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.mechanisms.clipped_gradient import usable_rows
-from gratis.mechanisms.column_posterior import Hypotheses, believed_half_range, coarse_distances, coarse_octaves
+from gratis.mechanisms.column_posterior import (
+    Hypotheses,
+    believed_half_range,
+    coarse_distances,
+    coarse_octaves,
+    farthest_clump,
+)
 from gratis.mechanisms.column_shapes import HIGHEST, LOWEST, ZOOM_BINS, magnitudes, middle, spread, upper_edges
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
@@ -258,8 +264,12 @@ def _from_few(block: _Block, plan: StandardisationPlan, *, noise: NoiseSource, i
     centre = known(0.0).summary()[0]
     apart = noise.release(coarse_distances(block.half_octaves(np.array([half * centre]), np.array([half])))[0], stds[2])
     before = known(centre)
-    after = before.given(apart, stds[2], n, before.distances(centre, upper_edges(ZOOM_BINS)[1::2]))
+    expected = before.distances(centre, upper_edges(ZOOM_BINS)[1::2])
+    after = before.given(apart, stds[2], n, expected)
     mean, deviation, doubt = after.summary()
+    clump, deviation_of_it = farthest_clump(apart - n * after.mean(expected), stds[2], n)
+    if clump > _FEW_WINDOW * deviation:  # of no law, and the window must hold it all the same
+        deviation = doubt = deviation_of_it
     # The mean of values near that place, as far as it is better known than what the histograms say of it.
     width = half * _NARROWEST * math.hypot(deviation, doubt)
     offset = noise.release(block.sum(np.array([half * mean]), np.array([width])) / n, stds[3])
