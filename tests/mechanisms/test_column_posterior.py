@@ -7,8 +7,8 @@ from gratis.mechanisms.column_posterior import (
     _LAWS,
     Hypotheses,
     believed_half_range,
+    coarse_distances,
     coarse_octaves,
-    coarse_sides,
 )
 from gratis.mechanisms.column_shapes import HIGHEST, LOWEST, ZOOM_BINS, upper_edges
 from gratis.mechanisms.location_scale import _Block
@@ -53,8 +53,8 @@ def test_expected_shares_are_those_of_large_samples():
             (octaves, known.octaves(len(octaves), half)),
             (block.positions(half * one, 15)[0], known.positions(15)),
             (
-                coarse_sides(block.sides(centre * one, half * one))[0],
-                known.sides(centre / half, upper_edges(ZOOM_BINS)[1::2]),
+                coarse_distances(block.half_octaves(centre * one, half * one))[0],
+                known.distances(centre / half, upper_edges(ZOOM_BINS)[1::2]),
             ),
         )
         for counts, shares in pairs:
@@ -71,8 +71,8 @@ def test_exact_counts_are_believed():
     half = believed_half_range(octaves, 5.0, 500)
     assert 100 < half <= 1024
     start = Hypotheses.around(100 / half)
-    counts = coarse_sides(block.sides(np.array([100.0]), np.array([half])))[0]
-    shares = start.sides(100 / half, upper_edges(ZOOM_BINS)[1::2])
+    counts = coarse_distances(block.half_octaves(np.array([100.0]), np.array([half])))[0]
+    shares = start.distances(100 / half, upper_edges(ZOOM_BINS)[1::2])
     mean, deviation, error = start.given(counts, 5.0, 500, shares).summary()
     assert abs(half * mean - 100) < 3
     assert 1.5 < half * deviation < 6

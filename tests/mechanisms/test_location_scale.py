@@ -3,7 +3,6 @@ import math
 import numpy as np
 import pytest
 
-from gratis.mechanisms.column_posterior import Hypotheses
 from gratis.mechanisms.location_scale import (
     Standardiser,
     _Block,
@@ -162,28 +161,6 @@ def test_one_posterior_places_targets_that_single_histograms_lose():
         found = release_location_scale(Rows.held(y), plan, noise=NoiseSource.insecure(seed))
         lost += abs(found.centre[0]) > unit or not 0.1 < found.scale[0] / unit < 10
     assert lost <= 3
-
-
-def test_the_sides_of_distances_tell_where_a_target_far_from_zero_lies(monkeypatch):
-    """A hundred deviations from zero; without the sides a centre that is off is as likely off the other way."""
-    plan = plan_standardisation(1000, 1, mu=0.1, neighbouring=Neighbouring.REPLACE_ONE)
-    assert plan.scarce
-
-    def off(seed):
-        y = np.random.default_rng(seed).normal(2001, 9.5, (1000, 1))
-        found = release_location_scale(Rows.held(y), plan, noise=NoiseSource.insecure(seed))
-        return abs(float(found.centre[0]) - 2001) / 9.5
-
-    assert np.quantile([off(seed) for seed in range(24)], 0.75) < 0.5
-    sides = Hypotheses.sides
-
-    def alike(self, centre, upper):
-        """What both sides would have if nothing were known of them."""
-        both = sides(self, centre, upper).reshape(len(self.laws), 2, -1)
-        return np.repeat(both.mean(axis=1, keepdims=True), 2, axis=1).reshape(len(both), -1)
-
-    monkeypatch.setattr(Hypotheses, "sides", alike)
-    assert np.quantile([off(seed) for seed in range(24)], 0.75) > 1.0
 
 
 def test_a_clump_far_from_the_rest_is_inside_the_window(monkeypatch):

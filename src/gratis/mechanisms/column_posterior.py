@@ -27,7 +27,7 @@ from gratis.mechanisms.column_shapes import (
     upper_edges,
 )
 
-__all__ = ["Hypotheses", "believed_half_range", "coarse_octaves", "coarse_sides", "farthest_clump"]
+__all__ = ["Hypotheses", "believed_half_range", "coarse_distances", "coarse_octaves", "farthest_clump"]
 
 Array = NDArray[np.float64]
 Law = Callable[[Array], Array]
@@ -120,9 +120,9 @@ def coarse_octaves(counts: Array) -> Array:
     return np.asarray(counts @ _merging(HIGHEST - LOWEST + 2, 1))
 
 
-def coarse_sides(counts: Array) -> Array:
-    """Counts of pairs of half octaves, above the centre and then below."""
-    return np.asarray(counts @ _merging(2 * ZOOM_BINS, 0))
+def coarse_distances(counts: Array) -> Array:
+    """Counts of pairs of half octaves."""
+    return np.asarray(counts @ _merging(ZOOM_BINS, 0))
 
 
 def believed_half_range(counts: Array, noise_std: float, n_records: int) -> float:
@@ -147,19 +147,18 @@ def believed_half_range(counts: Array, noise_std: float, n_records: int) -> floa
 def farthest_clump(counts: Array, noise_std: float, n_records: int) -> tuple[float, float]:
     """How far away the farthest values begin that are beyond doubt, and the deviation that they alone would make.
 
-    From noisy coarse sides that are not explained otherwise, in units of the half-range; (0, 0) where none are.
+    From noisy coarse distances that are not explained otherwise, in units of the half-range; (0, 0) where none are.
 
-    >>> counts = np.array([50.0] + [0.0] * 9 + [10.0, 0.0] + [0.0] * 12)
+    >>> counts = np.array([50.0] + [0.0] * 9 + [10.0, 0.0])
     >>> [round(part, 2) for part in farthest_clump(counts, 1.0, 60)], farthest_clump(counts, 9.5, 60)
     ([0.5, 0.31], (0.0, 0.0))
     """
-    most = counts.reshape(2, -1).max(axis=0)
-    certain = np.flatnonzero(most > BEYOND_DOUBT * noise_std)
+    certain = np.flatnonzero(counts > BEYOND_DOUBT * noise_std)
     if not len(certain) or certain[-1] == 0:
         return 0.0, 0.0
     upper = upper_edges(ZOOM_BINS)[1::2]
     begin, end = float(upper[certain[-1] - 1]), float(upper[certain[-1]])
-    share = min(float(most[certain[-1]]) / n_records, 1.0)
+    share = min(float(counts[certain[-1]]) / n_records, 1.0)
     return begin, math.sqrt(share * (begin**2 + begin * end + end**2) / 3)
 
 
@@ -210,16 +209,6 @@ class Hypotheses:
         """Expected shares of |x − centre| below upper[0], between the others in turn, and beyond the last but one."""
         inner = self._below(centre + upper[:-1] - _EDGE * upper[:-1]) - self._below(centre - upper[:-1])
         return np.diff(inner, axis=1, prepend=0.0, append=1.0)
-
-    def sides(self, centre: float, upper: Array) -> Array:
-        """Expected shares of the same distances of what lies above the centre, and then of what lies below.
-
-        Without the sides a centre that is far off is as likely off in the other direction.
-        """
-        near = self._below(np.array([centre - _EDGE * upper[0]]))
-        above = np.diff(self._below(centre + upper[:-1] - _EDGE * upper[:-1]), axis=1, prepend=near, append=1.0)
-        below = np.diff(near - self._below(centre - upper[:-1]), axis=1, prepend=0.0, append=near)
-        return np.hstack([above, below])
 
     def octaves(self, size: int, half: float) -> Array:
         """Expected shares of the `size` coarse octaves of |x|, where the half-range is `half`."""

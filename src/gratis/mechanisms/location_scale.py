@@ -18,8 +18,8 @@ from gratis.mechanisms.clipped_gradient import usable_rows
 from gratis.mechanisms.column_posterior import (
     Hypotheses,
     believed_half_range,
+    coarse_distances,
     coarse_octaves,
-    coarse_sides,
     farthest_clump,
 )
 from gratis.mechanisms.column_shapes import HIGHEST, LOWEST, ZOOM_BINS, magnitudes, middle, spread, upper_edges
@@ -262,9 +262,9 @@ def _from_few(block: _Block, plan: StandardisationPlan, *, noise: NoiseSource, i
         return start.given(placed, stds[1], n, start.positions(_FEW_BINS))
 
     centre = known(0.0).summary()[0]
-    apart = noise.release(coarse_sides(block.sides(np.array([half * centre]), np.array([half])))[0], stds[2])
+    apart = noise.release(coarse_distances(block.half_octaves(np.array([half * centre]), np.array([half])))[0], stds[2])
     before = known(centre)
-    expected = before.sides(centre, upper_edges(ZOOM_BINS)[1::2])
+    expected = before.distances(centre, upper_edges(ZOOM_BINS)[1::2])
     after = before.given(apart, stds[2], n, expected)
     mean, deviation, doubt = after.summary()
     clump, deviation_of_it = farthest_clump(apart - n * after.mean(expected), stds[2], n)
@@ -367,21 +367,16 @@ class _Block:
 
         def bins(rows: NDArray[np.float64]) -> NDArray[Any]:
             rows -= centre
-            return _half_octave(rows, half)
+            np.abs(rows, out=rows)
+            rows /= half
+            np.clip(rows, 2.0**-20, 1.999, out=rows)
+            np.log2(rows, out=rows)
+            rows *= 2
+            np.floor(rows, out=rows)
+            rows += ZOOM_BINS - 2
+            return rows
 
         return self._histogram(bins, ZOOM_BINS)
-
-    def sides(self, centre: NDArray[np.float64], half: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The same of what lies above the centre, and then of what lies below: a record still adds 1 to one bin."""
-
-        def bins(rows: NDArray[np.float64]) -> NDArray[Any]:
-            rows -= centre
-            below = rows < 0
-            found = np.maximum(_half_octave(rows, half), 0.0)
-            found += ZOOM_BINS * below
-            return found
-
-        return self._histogram(bins, 2 * ZOOM_BINS)
 
     def sum(self, centre: NDArray[np.float64], width: NDArray[np.float64]) -> NDArray[np.float64]:
         """Σ clip((x − centre)/width, ±1) over the entries that are there."""
@@ -394,18 +389,6 @@ class _Block:
             return np.asarray(parts.sum(axis=0))
 
         return self._total(contribution)
-
-
-def _half_octave(away: NDArray[np.float64], half: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The half octave of |x − centre|/half below 2, in place of x − centre."""
-    np.abs(away, out=away)
-    away /= half
-    np.clip(away, 2.0**-20, 1.999, out=away)
-    np.log2(away, out=away)
-    away *= 2
-    np.floor(away, out=away)
-    away += ZOOM_BINS - 2
-    return away
 
 
 def _position_bins(relative_noise: float) -> int:
