@@ -101,7 +101,8 @@ class DPAdditiveRegressor(Watched, RegressorMixin, PrivateAdditiveModel):
 
     Prediction = constant + Σ curve(column) + Σ surface(pair of columns). **Guarantee**: everything that is kept after
     `fit` is a function of Gaussian releases that together are (ε, δ)-DP under `neighbouring`; the unit is one row and
-    the number of rows is public. Which pairs were chosen, and how smooth every curve is, follows from the releases.
+    the number of rows is public. Which pairs were chosen, how smooth every curve is, and which columns have such heavy
+    tails that they are read on a logarithmic scale follows from the releases.
     Not covered: predictions at private inputs, and (with on_invalid="raise") the answer whether all values were valid.
 
     Parameters
