@@ -56,6 +56,7 @@ export function curvePicture(curve, limits, classes) {
     el("text", { class: "title", x: 2, y: 14 }, curve.name.length > 30 ? curve.name.slice(0, 29) + "…" : curve.name, el("title", {}, curve.name)),
     [bottom, 0, top].filter((v, i) => i !== 1 || (v > bottom && v < top)).map((v) => [el("line", { class: "axis", x1: L, x2: W - R, y1: y(v), y2: y(v) }), el("text", { x: L - 4, y: y(v) + 4, "text-anchor": "end", style: { fontSize: "10px" } }, short(v, 2))]),
     [x0, x1].map((v, i) => el("text", { x: x(v), y: H - 6, "text-anchor": curve.discrete ? "middle" : i ? "end" : "start", style: { fontSize: "10px" } }, short(v, 3))),
+    curve.knee ? el("text", { x: (L + W - R) / 2, y: H - 6, "text-anchor": "middle", style: { fontSize: "10px" } }, "log scale") : null,
     sets.map(([effect, low, high], k) => { const colour = COLOURS[k % 4];
       return curve.discrete
         ? g.map((v, i) => [el("line", { x1: x(v) + 5 * k, x2: x(v) + 5 * k, y1: y(low[i]), y2: y(high[i]), stroke: colour, "stroke-width": 6, opacity: .3 }), el("circle", { cx: x(v) + 5 * k, cy: y(effect[i]), r: 3.4, fill: colour })])
