@@ -13,6 +13,7 @@ from gratis.records.errors import GratisError
 FILES = Path(__file__).parent.parent / "estimators" / "files_0_1_0"
 
 
+@pytest.mark.slow(but=["estimator"])
 @pytest.mark.parametrize(
     "target",
     [
@@ -29,6 +30,7 @@ def test_targets(target: object) -> None:
     assert 0 < found.largest_ratio <= 1
 
 
+@pytest.mark.slow
 def test_an_estimator_that_forgets_noise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: half the noise is twice the certified ratio."""
     from gratis.mechanisms.noise import NoiseSource

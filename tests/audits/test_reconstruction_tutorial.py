@@ -10,6 +10,7 @@ import pytest
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorials" / "reconstruction.md"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TUTORIAL.is_file(), reason="the documentation is not part of this installation")
 def test_the_tutorial_does_what_it_says() -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", TUTORIAL.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

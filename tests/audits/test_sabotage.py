@@ -99,6 +99,7 @@ def without(*, clip=True, cap=True):
     return advance
 
 
+@pytest.mark.slow(but=["3.0-500"])
 @pytest.mark.parametrize(("rho", "runs"), [(1.0, 2000), (3.0, 500)])
 def test_one_pass_is_consistent_and_tight(rho, runs):
     audit = audit_one_pass(falling_event(rho), pushing_neighbours(N, D), runs)

@@ -26,6 +26,7 @@ from gratis.records.neighbouring import Neighbouring
 REPLACE, ZERO_OUT = Neighbouring.REPLACE_ONE, Neighbouring.ZERO_OUT
 
 
+@pytest.mark.slow(but=["full-batch-zero"])
 @pytest.mark.parametrize("on_invalid", ["raise", "zero"])
 @pytest.mark.parametrize("algorithm", ["full-batch", "one-pass"])
 def test_linear_regression_is_consistent(on_invalid, algorithm):
@@ -53,6 +54,7 @@ def record_mu(model):
     return calibrate_mu(Budget(epsilon=model.epsilon, delta=model.delta, neighbouring=ZERO_OUT))
 
 
+@pytest.mark.slow
 def test_a_removed_record_is_one_step_and_an_exchanged_one_two(monkeypatch):
     """With the null record as neighbour the bound is mu itself, and full-batch descent attains it."""
     create = partial(DPLinearRegression, 4.0, 1e-3, on_invalid="zero", neighbouring="zero-out", preprocessing="none")
@@ -65,6 +67,7 @@ def test_a_removed_record_is_one_step_and_an_exchanged_one_two(monkeypatch):
     assert "null record" in found.worst_pair
 
 
+@pytest.mark.slow(but=["replace-one-None"])
 @pytest.mark.parametrize("classes", [None, (0, 1)])
 @pytest.mark.parametrize("relation", [REPLACE, ZERO_OUT])
 def test_the_score_on_held_out_rows(classes, relation):
@@ -108,6 +111,7 @@ def test_the_estimator_s_own_source_is_recorded():
     assert set(recording.fitted.published) >= {"coef_", "intercept_", "plan_", "prediction_", "certificate_", "fit_"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["replace-one", "zero-out"])
 @pytest.mark.parametrize("classes", [2, 4])
 def test_classifiers_are_consistent(relation, classes):

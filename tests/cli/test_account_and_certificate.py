@@ -170,6 +170,7 @@ def test_numbers_near_the_largest_get_an_answer(arguments: list[str], capsys: py
     assert "nan" not in capsys.readouterr().out
 
 
+@pytest.mark.slow(but=["workers", "ladder", "audit"])
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

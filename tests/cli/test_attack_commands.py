@@ -32,6 +32,7 @@ def test_one_run_sees_a_large_budget(relation: str, capsys: pytest.CaptureFixtur
     assert 0.5 < found["epsilon"]["low"] < found["proved_epsilon"]
 
 
+@pytest.mark.slow
 def test_membership(capsys: pytest.CaptureFixture[str]) -> None:
     small = ("--n", "40", "--d", "20", "--shadows", "8", "--targets", "8", "--epsilon", "50")
     found = answer(capsys, "membership", "logistic", *small)
@@ -39,6 +40,7 @@ def test_membership(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["epsilon"]["low"] <= found["proved_epsilon"]
 
 
+@pytest.mark.slow
 def test_tracing(capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(capsys, "tracing", "--n", "40", "--runs", "40", "--epsilon", "50")
     assert found["members"]["low"] > found["fresh"]["high"]

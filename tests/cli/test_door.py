@@ -104,6 +104,7 @@ def test_encodings_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert run([*command, "--encoding", "windows-1252"]) == 0
 
 
+@pytest.mark.slow
 def test_a_printed_command_keeps_what_was_given_and_names_everything(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

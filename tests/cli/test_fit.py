@@ -137,6 +137,7 @@ def test_classes_probabilities_and_hashing(folder: Path, tmp_path: Path, capsys:
     assert sum(float(x) for x in lines[1].split(",")[1:]) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["y", "kind"])
 def test_a_file_larger_than_memory_is_trained_in_one_pass(
     target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -288,6 +289,7 @@ def test_wrong_features_are_refused_before_anything_is_spent(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_scattering_is_trained_and_reported_without_a_prediction(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -529,6 +531,7 @@ def test_a_signal_gets_a_sentence_on_what_is_spent(
         assert load_model(model).estimator.certificate_ == Certificate.read(tmp_path / "out" / "certificate.json")
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_failure(folder: Path, tmp_path: Path) -> None:
     """`gratis … | head`, with the reader gone before the first line; for fit also that of the standard error."""
     fit = ["fit", str(folder / "t.csv"), "--target", "y", "--hash", "2", *BUDGET, *QUICK, "--no-report"]

@@ -18,6 +18,7 @@ RUNNER = CliRunner()
 BUDGET = ["--epsilon", "4", "--delta", "1e-6"]
 
 
+@pytest.mark.slow
 def test_plan_says_how_wide_and_what_would_be_narrower():
     found = RUNNER.invoke(
         app, ["plan", "linear", "--n", "20000", "--d", "5", *BUDGET, "--inference", "--target-width", "1.2", "--json"]

@@ -87,6 +87,7 @@ def seeded_fits(monkeypatch):
     return Seeded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", ESTIMATORS, ids=lambda v: "-".join(v[:3]))
 def test_whole_estimators_are_audited(arguments, seeded_fits):
     data = json.loads(run(audit_app, *arguments, "--epsilon", "8", "--runs", "60", "--json").stdout)
@@ -95,6 +96,7 @@ def test_whole_estimators_are_audited(arguments, seeded_fits):
     assert data["proved_epsilon"] > 10 if exchanged else data["proved_epsilon"] == pytest.approx(8, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_network_is_audited(seeded_fits):
     pytest.importorskip("torch")
     arguments = ["mlp", "--width", "5", "--n", "20", "--epsilon", "8", "--preprocessing", "none", "--runs", "50"]
@@ -120,6 +122,7 @@ def saved(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_model_file_is_audited(saved, seeded_fits, monkeypatch):
     file, picture = str(saved / "model.gratis"), saved / "roc.png"
     honest = run(audit_app, file, "--runs", "60", "--picture", str(picture), "--json")

@@ -31,6 +31,7 @@ def test_json_keys_and_values(capsys: pytest.CaptureFixture[str]) -> None:
     assert data["settings"]["rho"] == 0.5
 
 
+@pytest.mark.slow
 def test_words_and_a_spectrum_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "eigenvalues.txt"
     path.write_text("3\n1\n0.5\n0.25\n")

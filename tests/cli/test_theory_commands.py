@@ -46,6 +46,7 @@ def test_a_plan_without_a_pass_has_the_limits_of_all_algorithms_alone(capsys: py
     assert limits["bayes_risk"] == pytest.approx(0.25 * 10 / 2000, rel=0.02)
 
 
+@pytest.mark.slow
 def test_spectrum(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     budget = ("--n", "5000", "--epsilon", "1", "--delta", "1e-6")
     steep = answer(capsys, "plan", "spectrum", "--power", "5", "--d", "3000", *budget)

@@ -123,6 +123,15 @@ def test_the_page_of_commands_is_that_of_the_program() -> None:
     assert made.kept_outputs().keys() == made.EXAMPLES.keys()
 
 
+@pytest.mark.slow(
+    but=[
+        "gratis spectrum gradients.npy --noise-std 0.01",
+        "command2",
+        "gratis plan spectrum --power 3 --d 5000 --n 1000 --epsilon 1 --delta 1e-5",
+        "gratis lab noisy-gd --kl-budget 1 --n 1000 --d 10 --width 32",
+        "gratis audit one-run linear --n 200",
+    ]
+)
 @pytest.mark.parametrize("command", [*(cli_reference().EXAMPLES if PAGES else ())])
 def test_examples_of_commands_print_what_the_page_shows(command: str) -> None:
     """Up to the numbers, and for plans these too (two digits: kernels differ); audits draw fresh noise."""

@@ -25,6 +25,7 @@ def test_from_csv_to_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (tmp_path / "income" / "certificate.json").is_file()
 
 
+@pytest.mark.slow(but=["silos.md-share-2.json"])
 @pytest.mark.skipif(not HOW_TO.is_dir(), reason="the documentation is not part of this installation")
 @pytest.mark.parametrize(
     ("page", "written"),

@@ -57,6 +57,7 @@ def replayed(
 LEVELLED: dict[str, Any] = {"categorical": {2: 4}, "monotone": {0: "increasing"}}
 
 
+@pytest.mark.slow(but=["valid-replace-one"])
 @pytest.mark.parametrize("relation", ["replace-one", "zero-out"])
 @pytest.mark.parametrize(
     ("kind", "on_invalid", "options"),
@@ -78,6 +79,7 @@ def test_hostile_neighbours_show_no_more_than_certified(
     assert audit.largest_ratio > 0.3
 
 
+@pytest.mark.slow
 def test_the_audit_sees_a_gradient_that_is_not_clipped(monkeypatch: Any) -> None:
     """Negative control."""
     from gratis.recipes import additive_learning, additive_plan
@@ -154,6 +156,7 @@ def heavy(n: int = 6000, seed: int = 0) -> tuple[Any, Any]:
     return rows, Z[:, 0] + np.sin(2 * Z[:, 1]) + np.where(rows[:, 2] > 0, Z[:, 2], -1) + 0.3 * rng.normal(size=n)
 
 
+@pytest.mark.slow
 def test_heavy_tails_cost_nothing_and_more_budget_is_better(monkeypatch: Any) -> None:
     """Equal bins grow with the budget, as more of the tail is seen, and told ever fewer values apart."""
     from gratis.recipes import additive_run
@@ -240,6 +243,7 @@ def test_classes_are_learnt_also_rare_ones() -> None:
 # ---- what it shows
 
 
+@pytest.mark.slow
 def test_contributions_sum_to_the_prediction() -> None:
     model = DPAdditiveRegressor(epsilon=5.0, delta=1e-5, categorical=LEVELS, **SEEDED).fit(X, Y)
     for row in TEST_X[:5]:
@@ -281,6 +285,7 @@ def test_monotone_curves_are_monotone() -> None:
     assert not (np.diff(free.shapes_["1"].effect) >= 0).all()  # |x| is not
 
 
+@pytest.mark.slow
 def test_the_picture_has_a_panel_for_every_term() -> None:
     model = DPAdditiveRegressor(epsilon=5.0, delta=1e-5, categorical=LEVELS, **SEEDED).fit(X, Y)
     figure = model.plot_shapes()
@@ -292,6 +297,7 @@ def test_the_picture_has_a_panel_for_every_term() -> None:
 # ---- where rows come from, where models go
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [100, 4096, 5000])
 def test_batches_give_the_same_bits_as_an_array(batch: int) -> None:
     options: dict[str, Any] = {"epsilon": 5.0, "categorical": LEVELS, "on_invalid": "impute", **SEEDED}
@@ -307,6 +313,7 @@ def test_batches_give_the_same_bits_as_an_array(batch: int) -> None:
     assert np.array_equal(a.predict_proba(TEST_X), b.predict_proba(TEST_X))
 
 
+@pytest.mark.slow(but=["DPAdditiveRegressor-options1-target1"])
 @pytest.mark.parametrize(
     ("kind", "options", "target"),
     [

@@ -45,6 +45,7 @@ def fitted(kind: str, classes: int, **more: Any) -> tuple[Any, Any, Any]:
     return model.fit(X, y), X, y
 
 
+@pytest.mark.slow(but=["2-logistic"])
 @pytest.mark.parametrize("kind", ESTIMATORS)
 @pytest.mark.parametrize("classes", [2, 3])
 def test_weights_multiply_probabilities(kind: str, classes: int, tmp_path: Path) -> None:
@@ -62,6 +63,7 @@ def test_weights_multiply_probabilities(kind: str, classes: int, tmp_path: Path)
     np.testing.assert_array_equal(loaded.predict_proba(X), weighted.predict_proba(X))
 
 
+@pytest.mark.slow(but=["logistic"])
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_balanced_classes_are_found(kind: str) -> None:
     plain, X, y = fitted(kind, 2)

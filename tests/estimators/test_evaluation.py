@@ -76,6 +76,7 @@ def test_sensitivity_on_neighbours(relation: Neighbouring, kind: str) -> None:
     assert worst > 0.85 * event.sensitivity  # several classes: two records have some scores in the same bins
 
 
+@pytest.mark.slow(but=["regression-replace-one", "regression-zero-out", "two classes-zero-out"])
 @pytest.mark.parametrize("relation", list(Neighbouring))
 @pytest.mark.parametrize("kind", list(MODELS))
 def test_replayed_on_hostile_neighbours(relation: Neighbouring, kind: str) -> None:

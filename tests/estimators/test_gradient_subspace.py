@@ -137,9 +137,9 @@ def test_recording_and_full_projection_change_nothing_and_a_subspace_is_stayed_i
     assert np.linalg.norm(few.projected(moved)) < np.linalg.norm(moved)
 
 
-def test_projection_raises_no_norm() -> None:
-    few = gratis.Subspace.of_gradients(RNG.standard_normal((20, 50)), 7)
-    for vector in (RNG.standard_normal(50), few.directions[0], np.zeros(50)):
+def test_projection_raises_no_norm(rng: np.random.Generator) -> None:
+    few = gratis.Subspace.of_gradients(rng.standard_normal((20, 50)), 7)
+    for vector in (rng.standard_normal(50), few.directions[0], np.zeros(50)):
         assert np.linalg.norm(few.projected(vector)) <= np.linalg.norm(vector) * (1 + 1e-5)
 
 

@@ -115,6 +115,7 @@ def test_odds_are_not_of_a_linear_regression():
         MODEL.inference_.odds_ratios()
 
 
+@pytest.mark.slow
 def test_winsorised_columns_are_another_estimand(tmp_path):
     """A curve over a skewed column: far rows rule least squares, and winsorised ones do not."""
     rng = np.random.default_rng(1)
@@ -174,6 +175,7 @@ def test_what_does_not_go_together_is_refused():
         plain.summary()
 
 
+@pytest.mark.slow(but=["zero-out-zero"])
 @pytest.mark.parametrize(
     ("relation", "on_invalid"),
     [(Neighbouring.REPLACE_ONE, "raise"), (Neighbouring.REPLACE_ONE, "impute"), (Neighbouring.ZERO_OUT, "zero")],
@@ -189,11 +191,13 @@ def test_replay_of_hostile_pairs(relation, on_invalid):
     assert found.largest_ratio > 0.2
 
 
+@pytest.mark.slow
 def test_the_audit_of_an_estimator_runs_what_pays_for_intervals():
     found = replay_audit(DPLinearRegression(8.0, 1e-3, inference=True), 10**5, 10, "regression", pairs=4)
     assert not found.alarm, found.verdict
 
 
+@pytest.mark.slow
 def test_replay_notices_a_level_that_is_clipped_too_late(monkeypatch):
     def careless(rows, read, parameters, clip, plan, *, noise):
         def every(A, b):

@@ -63,10 +63,11 @@ def released(model: Any) -> np.ndarray:
 
 def other_rows(count: int) -> np.ndarray:
     changed = X.copy()
-    changed[:count] = RNG.normal(size=(count, D)) * 100
+    changed[:count] = np.random.default_rng(1).normal(size=(count, D)) * 100
     return changed
 
 
+@pytest.mark.slow(but=["DPLogisticRegression-impute"])
 @pytest.mark.parametrize("handling", ["zero", "impute"])
 @pytest.mark.parametrize("model", REGRESSORS + CLASSIFIERS, ids=title)
 def test_an_invalid_target_neither_raises_nor_warns_and_its_record_contributes_nothing(
@@ -81,6 +82,7 @@ def test_an_invalid_target_neither_raises_nor_warns_and_its_record_contributes_n
     assert not np.array_equal(hostile, released(model.fit(X, good)))
 
 
+@pytest.mark.slow(but=["DPLogisticRegression one pass", "DPMLPClassifier"])
 @pytest.mark.parametrize("model", REGRESSORS + CLASSIFIERS, ids=title)
 def test_zero_leaves_out_records_with_an_invalid_feature(model: Any) -> None:
     target = WORDS if model in CLASSIFIERS else Y.tolist()
@@ -93,6 +95,7 @@ def test_zero_leaves_out_records_with_an_invalid_feature(model: Any) -> None:
     np.testing.assert_array_equal(released(model.fit(rows, target)), null)
 
 
+@pytest.mark.slow(but=["DPMLPClassifier", "DPRandomFeaturesClassifier"])
 @pytest.mark.parametrize("model", REGRESSORS + CLASSIFIERS, ids=title)
 def test_impute_takes_a_record_without_features_for_one_at_the_centre(model: Any) -> None:
     """It is no null record: it counts."""
@@ -107,6 +110,15 @@ def test_impute_takes_a_record_without_features_for_one_at_the_centre(model: Any
         assert not np.array_equal(found, released(model.fit(empty, [None, *target[1:]])))
 
 
+@pytest.mark.slow(
+    but=[
+        "DPLinearRegression one pass-zero-none",
+        "DPLinearRegression one pass-raise-none",
+        "DPLinearRegression one pass-impute-none",
+        "DPLinearRegression-zero-none",
+        "DPLinearRegression-impute-none",
+    ]
+)
 @pytest.mark.parametrize("preprocessing", ["private", "none"])
 @pytest.mark.parametrize("handling", ["raise", "zero", "impute"])
 @pytest.mark.parametrize("model", REGRESSORS, ids=title)
@@ -117,6 +129,7 @@ def test_an_extreme_target_neither_raises_nor_warns(model: Any, handling: str, p
     assert np.isfinite(released(model.fit(X, extreme))[:D]).all()
 
 
+@pytest.mark.slow(but=["DPLogisticRegression one pass"])
 @pytest.mark.parametrize("model", CLASSIFIERS, ids=title)
 def test_with_declared_classes_scikit_learn_does_not_look_at_the_labels(
     model: Any, monkeypatch: pytest.MonkeyPatch

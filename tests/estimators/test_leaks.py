@@ -34,6 +34,7 @@ def said(action: Any) -> list[str]:
     return [str(warning.message) for warning in caught if issubclass(warning.category, PrivacyLeakWarning)]
 
 
+@pytest.mark.slow(but=["StandardScaler"])
 @pytest.mark.parametrize("step", [StandardScaler(), PCA(2)], ids=lambda step: type(step).__name__)
 def test_transformers_that_learn_from_rows_warn(step: Any) -> None:
     (words,) = said(lambda: make_pipeline(step, model()).fit(X, Y))
@@ -72,11 +73,11 @@ def test_one_clone_is_no_search() -> None:
     assert fresh.fit(X, Y).certificate_.selection is not Selection.NOT_COVERED
 
 
-def test_scores_on_training_rows_warn() -> None:
+def test_scores_on_training_rows_warn(rng: np.random.Generator) -> None:
     fitted = model().fit(X, Y)
     assert len(said(lambda: fitted.score(X, Y))) == 1
     assert len(said(lambda: fitted.score(X[:50], Y[:50]))) == 1  # the same memory
-    fresh = RNG.normal(size=(50, 3))
+    fresh = rng.normal(size=(50, 3))
     assert said(lambda: fitted.score(fresh, fresh[:, 0])) == []
     train_X, test_X, train_y, test_y = train_test_split(X, Y, random_state=0)
     apart = model().fit(train_X, train_y)
@@ -86,7 +87,7 @@ def test_scores_on_training_rows_warn() -> None:
     # Rows are neither kept alive nor written with the model.
     again = pickle.loads(pickle.dumps(fitted))
     assert said(lambda: again.score(X, Y)) == []
-    passing = RNG.normal(size=(60, 3))
+    passing = rng.normal(size=(60, 3))
     short = model().fit(passing, passing[:, 0])
     del passing
     assert said(lambda: short.score(X, Y)) == []

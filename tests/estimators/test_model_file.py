@@ -47,6 +47,13 @@ FITTED = [
 ]
 
 
+@pytest.mark.slow(
+    but=[
+        "DPLogisticRegression-ndarray-ndarray0",
+        "DPRandomFeaturesClassifier-ndarray-ndarray0",
+        "DPMLPClassifier-ndarray-ndarray",
+    ]
+)
 @pytest.mark.parametrize(("model", "rows", "target"), FITTED, ids=lambda v: type(v).__name__)
 def test_a_saved_model_predicts_the_same(model: Any, rows: Any, target: Any, tmp_path: Path) -> None:
     path = tmp_path / "model.gratis"

@@ -96,11 +96,11 @@ def convolutions() -> Any:
 
 
 @pytest.mark.parametrize("kind", ["text", "images"])
-def test_text_and_image_batches_with_adam_and_a_schedule(kind: str) -> None:
+def test_text_and_image_batches_with_adam_and_a_schedule(kind: str, rng: np.random.Generator) -> None:
     torch.manual_seed(0)
     large = Budget(epsilon=200.0, delta=1e-5, neighbouring="zero-out")
     if kind == "text":
-        ids = RNG.integers(1, 30, size=(200, 5))
+        ids = rng.integers(1, 30, size=(200, 5))
         module, data, classes = Tokens(), (ids, (ids < 15).sum(1) // 3), (ids < 15).sum(1) // 3
         ids[3, 1] = 999  # no such token: must not raise
         records = torch.from_numpy(np.minimum(ids, 29))
@@ -336,6 +336,7 @@ def test_a_failing_record_ends_the_loop_and_quotes_nothing() -> None:
         loop.step()
 
 
+@pytest.mark.slow(but=["full batch-replace-one", "full batch-zero-out"])
 @pytest.mark.parametrize("relation", list(Neighbouring))
 @pytest.mark.parametrize("settings", [{}, {"batch_size": 16, "noise_multiplier": 1.0}], ids=["full batch", "Poisson"])
 def test_replay_on_hostile_neighbours(
@@ -379,6 +380,7 @@ class HalfNoise(NoiseSource):
         return super().normal(std / 2, shape)
 
 
+@pytest.mark.slow
 def test_statistics_of_a_worst_case_and_of_a_sabotage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Poisson steps on the pair that the accountant is about, as in audits/test_poisson_training.py.
 

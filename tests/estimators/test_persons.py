@@ -35,6 +35,7 @@ def panel(persons=300, seed=0):
     return X, y, ids
 
 
+@pytest.mark.slow(but=["additive-classifier-options3"])
 @pytest.mark.parametrize(
     ("name", "options"),
     [

@@ -24,6 +24,7 @@ ELSEWHERE = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_plan_files_are_read_under_other_kernels(tmp_path):
     for place, (model, facts) in enumerate(PLANS.values()):
         gratis.plan(model, **facts, **BUDGET).write(tmp_path / f"{place}.json")

@@ -60,6 +60,16 @@ def test_the_ledger_is_asked(tmp_path: Path) -> None:
     assert ledger.status("digits").reservations == 1
 
 
+@pytest.mark.slow(
+    but=[
+        "model13-epsilon",
+        "model0-n_features",
+        "model2-outside",
+        "model6-width",
+        "model8-lower width or depth",
+        "model11-steps must be at most",
+    ]
+)
 @pytest.mark.parametrize(
     ("model", "word"),
     [

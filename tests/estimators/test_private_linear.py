@@ -280,6 +280,7 @@ def test_a_table_that_cannot_fit_is_refused_before_the_ledger_is_asked(monkeypat
         model.fit(np.ones((20, 3)), np.arange(20.0))
 
 
+@pytest.mark.slow(but=["None"])
 @pytest.mark.parametrize("n_classes", [None, 3])
 def test_wide_tables_are_trained_without_second_moments(n_classes):
     rng = np.random.default_rng(0)
@@ -297,6 +298,7 @@ def test_wide_tables_are_trained_without_second_moments(n_classes):
     assert model.score(X, y) > 0.6, "one direction explains the table: dimension does no harm"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["regression", "classes"])
 def test_a_fit_pays_for_its_score_and_most_ranges_hold(kind: str) -> None:
     inside = []

@@ -38,6 +38,7 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
     return X, (X[:, 1] > 0).astype(float)
 
 
+@pytest.mark.slow(but=["three dimensions-DPRandomFeaturesClassifier", "ragged-DPLogisticRegression"])
 @pytest.mark.parametrize("estimator", REGRESSORS + CLASSIFIERS, ids=lambda e: type(e).__name__)
 @pytest.mark.parametrize(
     "change",

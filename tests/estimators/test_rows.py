@@ -82,6 +82,7 @@ def bits(model: Any) -> dict[str, bytes]:
     return {name: np.ascontiguousarray(array).tobytes() for name, array in released_arrays(model).items()}
 
 
+@pytest.mark.slow(but=["linear"])
 @pytest.mark.parametrize("name", MODELS)
 def test_every_source_gives_the_same_bits(name: str, sources: dict[str, dict[str, Any]]) -> None:
     model = MODELS[name]
@@ -93,6 +94,7 @@ def test_every_source_gives_the_same_bits(name: str, sources: dict[str, dict[str
         assert model.certificate_.event == event
 
 
+@pytest.mark.slow(but=["zero-0"])
 @pytest.mark.parametrize(("on_invalid", "alone"), [("impute", 4), ("zero", 0)])
 def test_scales_of_the_target_are_read_without_the_features(
     on_invalid: str, alone: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -129,6 +131,7 @@ def test_other_rows_give_other_bits(sources: dict[str, dict[str, Any]]) -> None:
     assert bits(model.fit(ArrayRows(moved, Y))) != whole
 
 
+@pytest.mark.slow(but=["model1"])
 @pytest.mark.parametrize(
     "model",
     [
@@ -144,6 +147,7 @@ def test_models_that_need_all_rows_refuse_a_stream_before_anything_is_reserved(m
     assert ledger.status("rows").reservations == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_invalid", ["zero", "impute", "raise"])
 @pytest.mark.parametrize("last", ["1,2,3,4,5,6\n", "", '"1,2,3,4\n'])
 def test_what_cannot_be_read_is_refused_before_anything_is_reserved(last: str, on_invalid: str, tmp_path: Path) -> None:

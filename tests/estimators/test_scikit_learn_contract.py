@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gratis import (
@@ -24,15 +25,21 @@ SEEDED: dict[str, Any] = {"epsilon": 8.0, "noise_seed": 7, "insecure_reproducibl
 
 
 @parametrize_with_checks(
+    [DPLinearRegression(delta=1e-5, **SEEDED), DPRandomFeaturesClassifier(delta=1e-5, **SEEDED, n_features=40)]
+)
+def test_scikit_learn_check(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
     [
         DPAdditiveRegressor(delta=1e-5, **SEEDED),
         DPAdditiveClassifier(delta=1e-5, **SEEDED),
-        DPLinearRegression(delta=1e-5, **SEEDED),
-        DPLogisticRegression(delta=1e-5, **SEEDED),
         DPRandomFeaturesRegressor(delta=1e-5, **SEEDED, n_features=40),
-        DPRandomFeaturesClassifier(delta=1e-5, **SEEDED, n_features=40),
+        DPLogisticRegression(delta=1e-5, **SEEDED),
         DPMLPClassifier(delta=1e-5, **SEEDED, width=8, steps=5),
     ]
 )
-def test_scikit_learn_check(estimator: Any, check: Any) -> None:
+def test_scikit_learn_check_of_the_others(estimator: Any, check: Any) -> None:
     check(estimator)

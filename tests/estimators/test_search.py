@@ -34,7 +34,9 @@ GRID = {
 }
 
 
-def test_the_better_candidate_is_chosen_and_everything_is_within_the_budget(tmp_path: Path) -> None:
+def test_the_better_candidate_is_chosen_and_everything_is_within_the_budget(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
     ledger = Ledger.create(tmp_path / "l", {"rows": Budget(epsilon=2.0, delta=1e-5)})
     search = DPSearchCV(DPLinearRegression(**CHEAP), GRID, epsilon=2.0, delta=1e-5, ledger=ledger, dataset="rows").fit(
         X, Y
@@ -42,7 +44,7 @@ def test_the_better_candidate_is_chosen_and_everything_is_within_the_budget(tmp_
     assert search.best_index_ == 0
     assert search.noisy_losses_[0] < search.noisy_losses_[1]
     assert search.best_params_ == {"descent": GRID["descent"][0]}
-    fresh = RNG.normal(size=(500, 3))
+    fresh = rng.normal(size=(500, 3))
     assert search.score(fresh, fresh @ [1.0, 2.0, 0.0]) > 0.5
     budget = Budget(epsilon=2.0, delta=1e-5)
     for certificate in (search.certificate_, search.score_certificate_):
@@ -77,6 +79,7 @@ def searched(table: Any, relation: Neighbouring, classes: list[int] | None) -> A
     return train
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", list(Neighbouring))
 @pytest.mark.parametrize("classes", [None, [0, 1]], ids=["regression", "classes"])
 def test_replay_on_hostile_neighbours(relation: Neighbouring, classes: list[int] | None) -> None:
@@ -92,6 +95,7 @@ def test_replay_on_hostile_neighbours(relation: Neighbouring, classes: list[int]
     assert audit.largest_ratio > 0.4  # the neighbours come close, else this shows nothing
 
 
+@pytest.mark.slow
 def test_rows_used_twice_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control: a loss that is not bounded moves the scores by more than their event says."""
     losses = searching._losses

@@ -197,8 +197,8 @@ def test_a_frame_is_refused_in_parameters_of_python() -> None:
         DPTableRegressor(1.0, 1e-5, ignore=["town"]).fit(frame, "y")
 
 
-def test_frames_that_pandas_allows_are_read_or_refused_in_words() -> None:
-    numbered = pd.DataFrame(RNG.normal(size=(400, 3)))
+def test_frames_that_pandas_allows_are_read_or_refused_in_words(rng: np.random.Generator) -> None:
+    numbered = pd.DataFrame(rng.normal(size=(400, 3)))
     model = DPTableRegressor(2.0, 1e-5, model="linear").fit(numbered, 2)
     assert model.target_ == "2"
     assert model.score(numbered, 2) == model.score(numbered, "2")
@@ -206,6 +206,7 @@ def test_frames_that_pandas_allows_are_read_or_refused_in_words() -> None:
         DPTableRegressor(2.0, 1e-5).fit(pd.DataFrame(np.ones((9, 3)), columns=["a", "a", "y"]), "y")
 
 
+@pytest.mark.slow(but=["town-DPAdditiveRegressor"])
 @pytest.mark.parametrize("model", [DPLinearRegression, DPAdditiveRegressor])
 @pytest.mark.parametrize("column", ["town", "sold"])
 def test_arrays_of_text_and_dates_name_what_reads_them(model: Any, column: str) -> None:

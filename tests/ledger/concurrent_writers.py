@@ -47,7 +47,7 @@ def write_until_killed(path: str, pipe: int, seed: int, *, broken: bool) -> None
             real(connection, entry)
             if entry.kind == "reservation":
                 os.write(pipe, f"{entry.hash}\n".encode())
-                time.sleep(1.0)  # longer than a round: who reports dies here, however fast or slow the disk is
+                signal.pause()  # who reports dies here, however fast or slow the disk is
 
         room.append = append_and_report
     while True:
@@ -64,7 +64,7 @@ def write_until_killed(path: str, pipe: int, seed: int, *, broken: bool) -> None
 
 
 def run_round(path: str, rng: random.Random, *, broken: bool) -> list[str]:
-    """Start the writers, kill each at its own moment, return what they reported."""
+    """Start the writers, kill each a moment after a report of any of them, return what they reported."""
     reader, pipe = os.pipe()
     children = []
     for _ in range(WRITERS):
@@ -79,16 +79,19 @@ def run_round(path: str, rng: random.Random, *, broken: bool) -> list[str]:
                 os._exit(code)
         children.append(child)
     os.close(pipe)
-    for child in rng.sample(children, WRITERS):
-        time.sleep(rng.uniform(0.0, 0.05))
-        os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-        assert os.WIFSIGNALED(status), "a writer ended by itself"
     with os.fdopen(reader, "rb") as stream:
-        return stream.read().decode().split()
+        reports = [stream.readline()]
+        for child in rng.sample(children, WRITERS):
+            # Writers report as long as one of them lives; broken ones wait for ever in the midst of a reservation.
+            reports += [stream.readline() for _ in range(0 if broken else rng.randrange(4))]
+            time.sleep(rng.uniform(0.0, 0.01))  # anywhere in what comes after a report
+            os.kill(child, signal.SIGKILL)
+            _, status = os.waitpid(child, 0)
+            assert os.WIFSIGNALED(status), "a writer ended by itself"
+        return b"".join([*reports, stream.read()]).decode().split()
 
 
-def check_only_once() -> None:
+def check_only_once(looked: int, seen: int) -> None:
     """Leave out every check of the budget after the first, which `reserve` makes before it holds the lock."""
     real, done = room.check_affordable, []
 
@@ -96,20 +99,21 @@ def check_only_once() -> None:
         if not done:
             done.append(True)
             real(*arguments)
-            time.sleep(0.02)  # so that also on a fast disk both have looked before one writes
+            os.write(looked, b".")
+            os.read(seen, 1)  # returns when both have looked
 
     room.check_affordable = check
 
 
 def race(rounds: int, *, broken: bool) -> dict[str, int]:
     """Let two processes ask for the last share at the same moment; count how many won in all."""
-    counts = {"rounds": rounds, "winners": 0, "refused": 0}
+    counts = {"rounds": rounds, "winners": 0, "refused": 0, "looks": 0}
     budget = Budget(mu=0.2 * (1 + 1e-9))
     with tempfile.TemporaryDirectory() as folder:
         for number in range(rounds):
             path = f"{folder}/{number}.ledger"
             Ledger.create(path, {"data": budget})
-            gate, opener = os.pipe()
+            (gate, opener), (looks, looked), (seen, shown) = os.pipe(), os.pipe(), os.pipe()
             children = []
             for _ in range(2):
                 child = os.fork()
@@ -117,8 +121,9 @@ def race(rounds: int, *, broken: bool) -> dict[str, int]:
                     code = 1
                     try:
                         os.close(opener)
+                        os.close(shown)
                         if broken:
-                            check_only_once()
+                            check_only_once(looked, seen)
                         os.read(gate, 1)  # returns for both when the parent closes its end
                         Ledger(path).reserve("data", EVENT)
                         code = 0
@@ -128,7 +133,10 @@ def race(rounds: int, *, broken: bool) -> dict[str, int]:
                         os._exit(code)
                 children.append(child)
             os.close(opener)
-            os.close(gate)
+            while broken and len(children) > counts["looks"] - 2 * number:
+                counts["looks"] += len(os.read(looks, 2))
+            for end in (gate, looks, looked, seen, shown):
+                os.close(end)
             codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
             counts["winners"] += codes.count(0)
             counts["refused"] += codes.count(3)

@@ -34,19 +34,19 @@ def test_killed_writers_neither_overspend_nor_lose_a_reservation():
     counts = _run("kill", _ROUNDS)
     assert counts["rounds"] == _ROUNDS
     assert (counts["overspent"], counts["lost"], counts["damaged"]) == (0, 0, 0)
-    assert counts["acknowledged"] > 0  # the rest of the counts tells how hard the rounds were, and depends on the disk
+    assert counts["acknowledged"] >= len(range(0, _ROUNDS, 5))  # on each new ledger the first report is one
 
 
 def test_the_rounds_catch_a_writer_that_reports_before_the_entry_is_written():
-    assert _run("kill", 10, "--broken")["lost"] > 0
+    assert _run("kill", 4, "--broken")["lost"] >= 4
 
 
 def test_two_processes_race_for_the_last_share_and_one_wins():
-    assert _run("race", 12) == {"rounds": 12, "winners": 12, "refused": 12}
+    assert _run("race", 12) == {"rounds": 12, "winners": 12, "refused": 12, "looks": 0}
 
 
 def test_the_race_catches_a_check_made_before_the_lock_is_held():
-    assert _run("race", 12, "--broken")["winners"] > 12
+    assert _run("race", 4, "--broken")["winners"] == 8
 
 
 def test_threads_that_share_one_ledger_do_not_overspend(tmp_path):

@@ -132,6 +132,7 @@ def test_middle_of_shared_positions_and_of_single_ones():
     np.testing.assert_allclose(middle(noisy(counts, 5.0, 4), 5.0, 5000), (np.arange(60) % 8 + 0.5) / 4 - 1)
 
 
+@pytest.mark.slow
 def test_a_zero_inflated_target_keeps_what_lies_beyond_the_spike():
     """Half of the target is one value. n is public, so what the spike lacks must be somewhere."""
     closed = 0
@@ -199,6 +200,7 @@ def test_all_zero_columns_are_taken_for_indicators():
     assert 0.5 <= found[0] <= 8
 
 
+@pytest.mark.slow(but=["0.5"])
 @pytest.mark.parametrize("share", [0.2, 0.5])
 def test_a_target_that_is_mostly_one_value_is_not_taken_for_it(share):
     """At N = nμ/κ = 45 the share of the target: the scale had been a billionth in half of these releases."""

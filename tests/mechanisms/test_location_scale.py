@@ -147,6 +147,7 @@ def test_the_map_of_a_column_on_a_logarithmic_scale_goes_both_ways():
     assert np.isnan(logs.transform(X)[0, 0])
 
 
+@pytest.mark.slow
 def test_one_posterior_places_targets_that_single_histograms_lose():
     """N = 14 records in units of the noise: read one by one, the same histograms lose 14 % of normal targets.
 
@@ -340,6 +341,7 @@ def test_missing_entries_are_imputed_at_the_released_centre():
     assert np.isnan(Standardiser(found.centre, found.scale, found.window).transform(X[:100])).any()
 
 
+@pytest.mark.slow
 def test_years_as_a_target_of_few_records_are_fitted_where_single_histograms_lose_them(monkeypatch):
     from gratis import DPLinearRegression
 

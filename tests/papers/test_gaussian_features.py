@@ -29,6 +29,7 @@ def test_noise_alone_adds_its_variance_times_the_features_norm() -> None:
     assert found.shape == (20,)
 
 
+@pytest.mark.slow
 def test_the_interpolant_is_that_of_true_features() -> None:
     n, d, p = 150, 40, 22_500
     form = [GaussianFeatures.draw(n, d, p, np.random.default_rng(k)).interpolant_loss() for k in range(12)]

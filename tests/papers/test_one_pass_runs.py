@@ -45,6 +45,7 @@ DISTINCT = np.array([3.0, 1.0, 0.5, 0.25, 0.0])
 REPEATED = np.repeat([2.0, 1.0, 0.5, 0.1], [1, 2, 3, 14])  # χ² with 0, 1, 2 and 13 degrees of freedom
 
 
+@pytest.mark.slow(but=["2.0-spectrum0-1", "0.02-spectrum0-1", "0.02-spectrum1-3"])
 @pytest.mark.parametrize(("spectrum", "batch"), [(DISTINCT, 1), (DISTINCT, 3), (REPEATED, 1), (REPEATED, 3)])
 @pytest.mark.parametrize("eta", [0.02, 2.0])
 def test_agrees_with_a_plain_loop(spectrum, batch, eta):

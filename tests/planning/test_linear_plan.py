@@ -60,6 +60,7 @@ def test_both_algorithms_are_predicted_and_the_better_one_taken() -> None:
     assert account(plan.event).mu <= 0.292  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_the_event_spends_what_it_may_and_no_more() -> None:
     for relation in Neighbouring:
         steep = [Polynomial(alpha, 6.0, 0.3) for alpha in (3.0, 6.0)]
@@ -89,6 +90,7 @@ def test_row_scale_changes_units_only() -> None:
     assert amplification_by_iteration(scaled) == pytest.approx(amplification_by_iteration(plain), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_the_unknown_is_a_stated_family_with_a_range() -> None:
     plan = plan_linear(
         facts(20, 2000, noise=None, signal_variance=None, spectrum=None), algorithm="one-pass", schedule="free"
@@ -110,6 +112,7 @@ def test_no_signal_means_no_risk_and_no_crash() -> None:
     assert plan.prediction.value == 0.0
 
 
+@pytest.mark.slow
 def test_backwards() -> None:
     known = facts(50, 2000)
     needed = needed_for_target(known, target_r2=0.6)

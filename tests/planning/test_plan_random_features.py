@@ -15,6 +15,7 @@ from gratis.records.settings import Descent
 from gratis.stages.feature_descent import descend_features, feature_descent_event
 
 
+@pytest.mark.slow
 def test_plan_predicts_what_training_gives() -> None:
     budget = Budget(epsilon=4.0, delta=1 / 400)
     n, d, p = 400, 20, 3000
@@ -103,6 +104,7 @@ def test_flow_time_grows_with_budget_and_rarity() -> None:
         assert one.time <= longest
 
 
+@pytest.mark.slow
 def test_steps_are_stable_where_rows_are_correlated() -> None:
     """Twins have independent inputs; one common factor makes λ_max of K a large share of its trace."""
     n, d = 1000, 60

@@ -75,6 +75,7 @@ def without_privacy(name, columns):
     return scored(model.predict_proba(columns(X[N:])), y[N:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_quality_rises_with_epsilon(name):
     losses, accuracies, _ = np.array([found(name, epsilon) for epsilon in (0.5, 2.0, 10.0, 100.0)]).T
@@ -86,6 +87,7 @@ def test_quality_rises_with_epsilon(name):
     assert losses[0] < null + 0.05, "even a little budget must not do much worse than the prior"
 
 
+@pytest.mark.slow(but=["four per cent"])
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_with_plenty_of_budget_privacy_costs_nothing(name):
     """Within .005 of scikit-learn on the same winsorised columns; winsorising itself costs up to .01 on normal ones."""
@@ -114,6 +116,7 @@ def test_the_event_is_a_function_of_public_facts_and_is_what_runs():
     assert list(dict.fromkeys(labels)) == expected
 
 
+@pytest.mark.slow(but=["5-replace-one", "5-zero-out"])
 @pytest.mark.parametrize("relation", list(Neighbouring))
 @pytest.mark.parametrize("columns", [5, 4000])
 def test_the_stages_spend_mu_and_no_more(relation, columns):

@@ -35,6 +35,7 @@ def fitted(seed):
     return DPLogisticRegression(1.0, 1e-6, inference=True, noise_seed=seed, **SEEDED).fit(X, y)
 
 
+@pytest.mark.slow
 def test_errors_are_as_large_as_stated_and_sampling_alone_would_not_explain_them():
     models = [fitted(seed) for seed in range(12)]
     errors = np.array([model.params - TRUTH for model in models])
@@ -106,6 +107,7 @@ def test_few_rows_more_classes_and_what_does_not_go_together(tmp_path):
     assert (loaded.marginal_effects() == model.marginal_effects()).all()
 
 
+@pytest.mark.slow(but=["zero-out-zero"])
 @pytest.mark.parametrize(
     ("relation", "on_invalid"), [(Neighbouring.REPLACE_ONE, "raise"), (Neighbouring.ZERO_OUT, "zero")]
 )

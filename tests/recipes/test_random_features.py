@@ -38,6 +38,7 @@ def scored(P, y):
     return log_loss(y, P), float(np.mean(P.argmax(axis=1) == y))
 
 
+@pytest.mark.slow(but=["even"])
 @pytest.mark.parametrize("name", BELOW)
 def test_quality_rises_with_epsilon_and_reaches_the_model_without_privacy(name):
     X, y = problem(name)
@@ -87,6 +88,7 @@ def test_algorithm_1_as_written_has_no_other_releases(given):
     assert (model.intercept_ == 0).all() == bool(given.learning_rate)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", list(Neighbouring))
 @pytest.mark.parametrize("engine", ["primal", "dual"])
 def test_replay_on_hostile_neighbours(relation, engine):

@@ -60,6 +60,7 @@ def test_with_much_budget_it_is_least_squares_on_winsorised_columns(table: Calla
     assert r_squared(y[test], model.predict(X[test])) > r_squared(y[test], least_squares) - 0.005
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", TABLES)
 def test_quality_rises_with_epsilon(table: Callable[..., tuple[Array, Array]]) -> None:
     rng = np.random.default_rng(12)
@@ -73,6 +74,7 @@ def test_quality_rises_with_epsilon(table: Callable[..., tuple[Array, Array]]) -
     assert found[2] > found[1] - 0.01
 
 
+@pytest.mark.slow(but=["zero-out-500-10", "zero-out-5000-20", "replace-one-500-10", "replace-one-5000-20"])
 @pytest.mark.parametrize(("n", "d"), [(5000, 20), (20_000, 100), (500, 10)])
 @pytest.mark.parametrize("relation", list(Neighbouring))
 def test_the_predicted_cost_falls_with_epsilon(n: int, d: int, relation: Neighbouring) -> None:

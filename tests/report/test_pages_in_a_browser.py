@@ -81,6 +81,7 @@ def test_assumptions_say_what_they_mean_and_how_to_check_them() -> None:
     assert "see whether the list of classes is published elsewhere" in text
 
 
+@pytest.mark.slow(but=["False-1280"])
 @pytest.mark.skipif(BROWSER is None, reason="needs chromium")
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("dark", [False, True])

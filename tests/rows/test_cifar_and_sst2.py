@@ -18,6 +18,7 @@ needs_cifar = pytest.mark.skipif(
 needs_sst2 = pytest.mark.skipif(not (FOLDER / "sst2" / "dev.tsv.gz").is_file(), reason="SST-2 is not in GRATIS_DATA")
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @needs_cifar
 def test_cifar_pair_is_standardised_image_by_image() -> None:
@@ -30,6 +31,7 @@ def test_cifar_pair_is_standardised_image_by_image() -> None:
     assert raw.x_test.dtype == np.uint8
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @needs_sst2
 def test_sst2_is_shuffled_by_a_public_seed() -> None:

@@ -72,6 +72,7 @@ def held(client, X):
     return client.submit(lambda: (X,), pure=False)
 
 
+@pytest.mark.slow(but=["DPAdditiveRegressor"])
 @pytest.mark.parametrize(
     "kind",
     [
@@ -168,6 +169,7 @@ def replayed(kind, relation, n=4100, pairs=4, **options):
     return audit_tables(training, tables, relation, pairs=pairs, rng=rng)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", list(Neighbouring))
 @pytest.mark.parametrize(
     ("kind", "options"),
@@ -185,6 +187,7 @@ def test_replay_on_hostile_neighbours(client, kind, options, relation, monkeypat
     assert found.largest_ratio > 0.3
 
 
+@pytest.mark.slow
 def test_a_block_that_is_counted_twice_is_noticed(client, monkeypatch):
     """The negative control: a worker's answer that comes again must not be added again."""
     monkeypatch.setattr("gratis.rows.cluster._BLOCK_NUMBERS", 4096 * 2)
@@ -197,6 +200,7 @@ def test_a_block_that_is_counted_twice_is_noticed(client, monkeypatch):
     assert found.largest_ratio > 1.5
 
 
+@pytest.mark.slow
 def test_the_replay_of_an_estimator_on_a_cluster(capsys):
     from gratis.cli.program import run
 
@@ -204,6 +208,7 @@ def test_the_replay_of_an_estimator_on_a_cluster(capsys):
     assert "linear: consistent with the proof; 2 hostile pairs" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [10, 40])
 def test_an_audit_on_a_cluster_has_several_blocks(client, n, monkeypatch):
     """The negative control: all blocks but the first are counted twice, which a single block would not show."""
@@ -239,6 +244,7 @@ def test_persons_are_not_audited_on_a_cluster(client, capsys):
         on_cluster(model, Drawn("persons", X, y, 0, groups=np.arange(400)))
 
 
+@pytest.mark.slow
 def test_what_needs_more_than_sums_is_refused_before_the_ledger(client, tmp_path):
     X, y = table(1000)
     X, y = da.from_array(X), da.from_array(np.where(y > 0, 1.0, 0.0))
@@ -254,6 +260,7 @@ def test_what_needs_more_than_sums_is_refused_before_the_ledger(client, tmp_path
     assert ledger.status("rows").reservations == 0
 
 
+@pytest.mark.slow
 def test_few_rows_and_many_features_run_in_the_primal(client):
     """One machine would take the dual, which needs all inner products; its law is the same, its bits are not."""
     X, y = table(300)
@@ -265,6 +272,7 @@ def test_few_rows_and_many_features_run_in_the_primal(client):
     np.testing.assert_array_equal(there.coef_, primal.coef_)
 
 
+@pytest.mark.slow
 def test_invalid_rows_on_a_cluster(client):
     X, y = table(3000)
     X[7, 1], y[9] = np.nan, np.inf
@@ -319,6 +327,7 @@ def test_blocks_of_a_folder_are_its_rows(folder, held_out):
     np.testing.assert_array_equal(np.concatenate([part for _, part in found]), y)
 
 
+@pytest.mark.slow(but=["False"])
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_folder_on_a_cluster(client, folder, kept, monkeypatch):
     monkeypatch.setattr("gratis.rows.cluster._BLOCK_NUMBERS", 4096 * 4)
@@ -335,6 +344,7 @@ def test_a_folder_on_a_cluster(client, folder, kept, monkeypatch):
         np.testing.assert_array_equal(released_arrays(there)[name], value, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "model"), [("y", "linear"), ("kind", "logistic")])
 def test_levels_and_scores_on_a_cluster(client, folder, target, model, monkeypatch):
     """Found and computed on workers, and the same bits as in the memory of one machine, and as streamed there."""
@@ -503,6 +513,7 @@ def test_a_table_held_in_memory_is_not_sent_to_workers(client, tmp_path, name):
     assert ledger.status("rows").reservations == 0
 
 
+@pytest.mark.slow(but=["csv", "dual, streamed"])
 @pytest.mark.parametrize("ruled_out", ["csv", "dual", "dual, streamed"])
 def test_levels_are_not_paid_for_a_fit_that_public_facts_rule_out(client, tmp_path, ruled_out, monkeypatch):
     path = tmp_path / "t.csv"
@@ -569,6 +580,7 @@ def processes():
         yield client
 
 
+@pytest.mark.slow(but=["loaded"])
 @pytest.mark.parametrize("when", ["added", "loaded"])
 def test_a_task_that_kills_its_worker_is_done_by_another(processes, when, tmp_path):
     X, marker = np.ones((10, 2)), str(tmp_path / "died")
@@ -709,6 +721,7 @@ def test_a_wrong_address_is_one_sentence(folder, capsys, monkeypatch):
         assert "no Dask scheduler answers" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_readings_on_a_cluster_tell_how_far_they_are(client, tmp_path):
     """A share of the blocks, which is a public count, before anything is spent and at every release."""
     path = tmp_path / "t.csv"

@@ -36,12 +36,12 @@ def task_of(frame: pd.DataFrame, path: Path, **told: Any) -> str:
 
 @pytest.mark.parametrize("rows", [60, 3000])
 @pytest.mark.parametrize("stray", [False, True])
-def test_values_of_persons_are_never_classes(rows: int, stray: bool, tmp_path: Path) -> None:
+def test_values_of_persons_are_never_classes(rows: int, stray: bool, tmp_path: Path, rng: np.random.Generator) -> None:
     """Fractions, many numbers and about as many words as rows: all of them would stand in the model file."""
-    x = RNG.normal(size=rows)
-    few = RNG.choice([0.25, 0.5, 17.08], rows)  # few values, and values all the same
+    x = rng.normal(size=rows)
+    few = rng.choice([0.25, 0.5, 17.08], rows)  # few values, and values all the same
     for values in (
-        RNG.normal(50, 9, rows).round(2),
+        rng.normal(50, 9, rows).round(2),
         few,
         np.arange(rows) * 7,
         np.array([f"n{i}" for i in range(rows)]),
@@ -59,8 +59,8 @@ def test_values_of_persons_are_never_classes(rows: int, stray: bool, tmp_path: P
         assert task_of(frame, tmp_path / "t.csv", classes=told) == "classification"
 
 
-def test_few_whole_numbers_and_words_are_classes(tmp_path: Path) -> None:
-    x = RNG.normal(size=400)
+def test_few_whole_numbers_and_words_are_classes(tmp_path: Path, rng: np.random.Generator) -> None:
+    x = rng.normal(size=400)
     for values in (np.arange(400) % 32, np.arange(400) % 3 / 1.0, np.array(list("abcd"))[np.arange(400) % 4]):
         assert task_of(pd.DataFrame({"x": x, "y": values}), tmp_path / "t.csv", task="classification")
     # Nobody said which: of whole numbers with few rows each, a number is predicted.
@@ -120,10 +120,10 @@ def test_truth_values_are_one_however_they_are_written(levels: tuple[str, ...], 
 
 
 def test_classes_that_no_row_holds_are_refused_and_leaving_all_out_is_not_advised(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rng: np.random.Generator
 ) -> None:
     path = tmp_path / "t.csv"
-    pd.DataFrame({"x": RNG.normal(size=100), "y": ["1.0", "0.0"] * 50}).to_csv(path, index=False)
+    pd.DataFrame({"x": rng.normal(size=100), "y": ["1.0", "0.0"] * 50}).to_csv(path, index=False)
     command = ["fit", str(path), "--target", "y", "--epsilon", "1", "--delta", "1e-5", "--output", str(tmp_path / "o")]
     assert run([*command, "--classes", "yes,no"]) == 2
     said = capsys.readouterr().err
@@ -158,14 +158,14 @@ def printed(said: str) -> list[str]:
 @pytest.mark.parametrize("told", [[], ["--task", "regression"], ["--model", "linear"]])
 @pytest.mark.parametrize("amounts", [False, True])
 def test_numbers_with_stray_cells_are_read_by_the_command_that_is_printed(
-    told: list[str], amounts: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    told: list[str], amounts: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], rng: np.random.Generator
 ) -> None:
     """Features and target, all of them by one command; the target's stray cells are rows that contribute nothing."""
-    x, z = RNG.normal(50, 9, (2, 900)).round(2)
+    x, z = rng.normal(50, 9, (2, 900)).round(2)
     frame = pd.DataFrame({"x": x, "z": z, "y": (1000 * x).round(0)}).astype(object)
     for name in frame:
         frame[name] = [f"${value:,.2f}" if amounts else str(value) for value in frame[name]]
-        frame.loc[RNG.choice(900, 90, replace=False), name] = RNG.choice(STRAY, 90)
+        frame.loc[rng.choice(900, 90, replace=False), name] = rng.choice(STRAY, 90)
     path = tmp_path / "t.csv"
     frame.to_csv(path, index=False)
     command = ["fit", str(path), "--target", "y", "--epsilon", "8", "--delta", "1e-5", "--output", str(tmp_path / "o")]
@@ -180,8 +180,10 @@ def test_numbers_with_stray_cells_are_read_by_the_command_that_is_printed(
     assert model.score(pd.DataFrame({"x": x, "z": z}), 1000 * x) > 0.8
 
 
-def test_a_target_alone_is_read_by_what_is_advised_and_words_are_not_called_numbers(tmp_path: Path) -> None:
-    x = RNG.normal(50, 9, 900).round(2)
+def test_a_target_alone_is_read_by_what_is_advised_and_words_are_not_called_numbers(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    x = rng.normal(50, 9, 900).round(2)
     frame = pd.DataFrame({"x": x, "y": [STRAY[0] if i % 9 == 0 else str(value) for i, value in enumerate(x)]})
     with pytest.raises(UndecidedError) as refused:
         DPTableRegressor(1.0, 1e-5).fit(frame, "y")
@@ -198,8 +200,10 @@ def test_a_target_alone_is_read_by_what_is_advised_and_words_are_not_called_numb
     ("form", "advised"),
     [("%m/%d/%Y", "%m/%d/%Y"), ("%d/%m/%y", "%d/%m/%y"), ("%m-%d-%Y %H:%M", None), ("%Y/%m/%d", None)],
 )
-def test_dates_are_named_with_the_format_that_reads_them(form: str, advised: str | None, tmp_path: Path) -> None:
-    days = pd.Timestamp("2013-01-01 07:30") + pd.to_timedelta(RNG.integers(0, 900, 500), "D")
+def test_dates_are_named_with_the_format_that_reads_them(
+    form: str, advised: str | None, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    days = pd.Timestamp("2013-01-01 07:30") + pd.to_timedelta(rng.integers(0, 900, 500), "D")
     path = tmp_path / "t.csv"
     pd.DataFrame({"x": np.arange(500), "when": days.strftime(form), "y": np.arange(500) / 7}).to_csv(path, index=False)
     with pytest.raises(UndecidedError, match=f'"format": "{advised or form}"') as refused:

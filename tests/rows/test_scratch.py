@@ -68,6 +68,7 @@ def test_a_table_is_parsed_once_and_gives_the_same_bits(text, readings):
     assert os.listdir(text.parent) == [text.name]
 
 
+@pytest.mark.slow
 def test_without_room_the_text_is_parsed_for_every_release(text, readings, monkeypatch):
     """The negative control; and a disk that is full before or after all changes nothing but the time."""
     room = monkeypatch.context()

@@ -105,6 +105,7 @@ def test_a_target_whose_spread_could_not_be_told_is_named() -> None:
     assert not named(0.1, 0.08, TARGET)  # near zero: heavy tails
 
 
+@pytest.mark.slow(but=["DPAdditiveRegressor"])
 @pytest.mark.parametrize("model", ["DPLinearRegression", "DPAdditiveRegressor"])
 def test_fits_of_a_target_far_from_zero_say_that_they_may_be_off(model: str) -> None:
     import gratis

@@ -179,14 +179,14 @@ def looks_like_poisson(table: np.ndarray, rate: float) -> bool:
     return bool(counts > 1e-4 and abs(sizes - 1) < 0.3 and abs(repeats - 1) < 0.3)
 
 
-def test_sampler_law() -> None:
+def test_sampler_law(rng: np.random.Generator) -> None:
     table = included(list(SAMPLING.batches(NoiseSource.insecure(4))))
     assert len(table) == SAMPLING.event.steps
     assert looks_like_poisson(table, 0.1)
     assert not looks_like_poisson(table, 0.11)
-    uniform = [RNG.choice(400, 40, replace=False) for _ in range(500)]
+    uniform = [rng.choice(400, 40, replace=False) for _ in range(500)]
     assert not looks_like_poisson(included(uniform), 0.1), "a fixed batch size is not Poisson sampling"
-    shuffled = [part for _ in range(50) for part in RNG.permutation(400).reshape(10, 40)]
+    shuffled = [part for _ in range(50) for part in rng.permutation(400).reshape(10, 40)]
     assert not looks_like_poisson(included(shuffled), 0.1), "shuffled epochs are not Poisson sampling"
 
 

@@ -173,6 +173,7 @@ def test_memory_is_counted_from_public_sizes_and_refused_in_a_sentence(monkeypat
     check_memory(forced)
 
 
+@pytest.mark.slow(but=["False-zero-out"])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("sabotage", [False, True])
 def test_replayed_releases_of_a_wide_fit_differ_by_less_than_is_paid_for(relation, sabotage, monkeypatch):

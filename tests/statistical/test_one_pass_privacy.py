@@ -96,6 +96,7 @@ def distinguish(event, X, y, other, difference, *, source=NoiseSource, middle=No
     return mu_and_lower_bound(first, second, middle)
 
 
+@pytest.mark.slow
 def test_the_trainer_keeps_its_promise_and_attains_it_on_the_adversarial_stream():
     event = output_perturbation(rho=1.0)
     rho = amplification_by_iteration(event)
@@ -116,6 +117,7 @@ def test_leaving_the_cap_out_is_caught(monkeypatch):
     assert lower > 3 * amplification_by_iteration(event)
 
 
+@pytest.mark.slow
 def test_the_capped_trainer_does_not_fall_for_the_stream_that_breaks_the_uncapped_one():
     event = output_perturbation(rho=1.0)
     X, y, other, difference = adversarial_stream(capped=False)
@@ -123,6 +125,7 @@ def test_the_capped_trainer_does_not_fall_for_the_stream_that_breaks_the_uncappe
     assert lower <= amplification_by_iteration(event)
 
 
+@pytest.mark.slow
 def test_half_the_noise_is_caught():
     event = output_perturbation(rho=1.0)
     _, lower = distinguish(event, *adversarial_stream(capped=True), source=HalfNoise)
@@ -145,6 +148,7 @@ def blocks():
     return made, X, y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 5])
 def test_noise_inside_the_pass_counts_as_the_formula_says(batch):
     """Later rows are 0, so nothing is contracted and ρ = κa_1/√Σs² is attained; mini-batches divide a by b."""
@@ -163,6 +167,7 @@ def test_noise_inside_the_pass_counts_as_the_formula_says(batch):
     assert estimate >= 0.8 * rho
 
 
+@pytest.mark.slow
 def test_forgetting_the_noise_inside_the_pass_is_caught():
     event, X, y = blocks()
     last_only = replace(event, noise_stds=Runs((0.0, event.noise_stds.values[-1]), (N - 1, 1)))

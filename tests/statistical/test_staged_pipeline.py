@@ -90,6 +90,7 @@ def neighbours(relation, n=6, columns=2, value=1.0):
     return (X, y), (X2, y2)
 
 
+@pytest.mark.slow(but=["options2-zero-out", "options2-replace-one"])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("options", [{}, {"precondition": False}, {"standardise": False}])
 def test_every_transcript_stays_within_mu(relation, options):
@@ -131,11 +132,13 @@ def audited_mu(relation, noise_scale, runs):
     return float(norm.ppf(power) - norm.ppf(size))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_audit_stays_below_the_proved_mu(relation):
     assert 0.25 * MU < audited_mu(relation, 1.0, 100) <= MU
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("relation", "runs"), [(Neighbouring.REPLACE_ONE, 400), (Neighbouring.ZERO_OUT, 150)])
 def test_negative_control_halved_noise_is_caught(relation, runs):
     assert audited_mu(relation, 0.5, runs) > MU

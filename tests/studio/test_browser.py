@@ -221,6 +221,7 @@ def test_from_a_table_to_a_certified_model(browser: Browser, started: Callable[[
     assert not [message for message in logged if "Content Security Policy" in message]
 
 
+@pytest.mark.slow
 def test_it_fits_a_telephone_and_a_keyboard(browser: Browser, started: Callable[[], Any]) -> None:
     from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.keys import Keys

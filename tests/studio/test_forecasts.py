@@ -102,6 +102,7 @@ def test_the_attacker_is_bounded_by_the_trade_off(persons: int) -> None:
         assert found["person_epsilon"] <= 1.0 + 1e-6
 
 
+@pytest.mark.slow
 def test_the_equivalents_are_what_they_say() -> None:
     found = equivalents(replace(ASKED, neighbouring="zero-out"))
     assert found["command"] == (

@@ -29,6 +29,7 @@ __all__ = [
     "audit_trainer",
     "binomial_upper_bound",
     "binomial_upper_bounds",
+    "check_runs",
     "normal_shift_lower_bound",
 ]
 
@@ -157,6 +158,16 @@ class Audit:
         return {name: plain(getattr(self, name)) for name in names}
 
 
+def check_runs(runs: int, confidence: float) -> int:
+    """Refuse, before anything is trained, runs of which no bound of this confidence could come."""
+    if not 0 < confidence < 1:
+        raise GratisError(f"confidence must lie strictly between 0 and 1, got {confidence}")
+    runs, least = check_count("runs", runs), math.ceil(8 * math.log(4 / (1 - confidence)))
+    if runs < least:
+        raise GratisError(f"{runs} runs are too few for {100 * confidence:g} % confidence: run at least {least}")
+    return runs
+
+
 def audit_scores(
     without: Array,
     with_record: Array,
@@ -180,12 +191,7 @@ def audit_scores(
     """
     check_delta(delta)
     proved_mu = check_non_negative("proved_mu", proved_mu, allow_infinite=True)
-    if not 0 < confidence < 1:
-        raise GratisError(f"confidence must lie strictly between 0 and 1, got {confidence}")
-    trials = min(len(without), len(with_record))
-    least = math.ceil(8 * math.log(4 / (1 - confidence)))
-    if trials < least:
-        raise GratisError(f"{trials} runs are too few for {100 * confidence:g} % confidence: run at least {least}")
+    trials = check_runs(min(len(without), len(with_record)), confidence)
     first = int(_CALIBRATION * trials)
     chosen = (np.sort(without[:first]), np.sort(with_record[:first]))
     judged = (np.asarray(without[first:trials]), np.asarray(with_record[first:trials]))
@@ -292,7 +298,7 @@ def audit_trainer(
     progress : callable
         Wraps the iterable of finished portions.
     """
-    runs = check_count("runs", runs, minimum=8)
+    runs = check_runs(runs, confidence)
     guarantee = account(event)
     if not isinstance(guarantee, GDPGuarantee):
         raise GratisError("a distinguishing audit compares with a Gaussian-DP guarantee; this event has none")

@@ -185,6 +185,7 @@ def audit(
         target = target.estimator()
     if not hasattr(target, "_recipe") or not hasattr(target, "get_params"):
         raise GratisError("only an estimator of Gratis, a plan or a model file can be audited")
+    target._handling()  # a wrong option is refused once, not by each of the pairs
     if hasattr(target, "certificate_"):
         rows = rows or max(certified_records(target.certificate_), 10)
         classes = classes or (len(target.classes_) if hasattr(target, "classes_") else None)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from gratis.accounting import account
-from gratis.audits.distinguishing import Audit, audit_scores
+from gratis.audits.distinguishing import Audit, audit_scores, check_runs
 from gratis.audits.runs import Progress
 from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
@@ -100,7 +100,7 @@ def audit_tracing(
     progress : callable
         Wraps the iterable of runs.
     """
-    runs, n_records = check_count("runs", runs, minimum=8), check_count("n_records", n_records)
+    runs, n_records = check_runs(runs, confidence), check_count("n_records", n_records)
     if not -n_records <= position < n_records:
         raise GratisError(f"position must name one of the {n_records} records, got {position}")
     guarantee = account(event)

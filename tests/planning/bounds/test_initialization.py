@@ -32,6 +32,7 @@ def test_table_one_is_the_general_formula(scheme: Scheme, shape: tuple[int, int,
     assert published_gradient_norm_constant(scheme, *shape) == pytest.approx(general, rel=1e-12)
 
 
+@pytest.mark.slow(but=["shape0"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_gradient_norm_within_two_percent_of_monte_carlo(shape: tuple[int, int, int, int]) -> None:
     widths = layer_widths(*shape)

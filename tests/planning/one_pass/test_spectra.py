@@ -10,14 +10,14 @@ from gratis.planning.one_pass.spectra import (
 )
 from gratis.records.errors import GratisError
 
-rng = np.random.default_rng(5)
+RNG = np.random.default_rng(5)
 SPECTRA = [
     IsotropicSpectrum(),
     PowerLawSpectrum(0.3),
     PowerLawSpectrum(-1.0, 0.5),
     PowerLawSpectrum(0.7, 0.2),
-    ExplicitSpectrum(tuple(rng.chisquare(2, 300))),
-    ExplicitSpectrum(tuple(rng.chisquare(2, 300)), tuple(rng.chisquare(1, 300))),
+    ExplicitSpectrum(tuple(RNG.chisquare(2, 300))),
+    ExplicitSpectrum(tuple(RNG.chisquare(2, 300)), tuple(RNG.chisquare(1, 300))),
     ExplicitSpectrum((0.0, 1.0, 5.0), (1.0, 2.0, 0.0)),
 ]
 
@@ -42,7 +42,7 @@ def test_simulated_eigenvalues_and_energies(spectrum):
 
 
 @pytest.mark.parametrize("decay", [0.5, 30.0, 1000.0])
-def test_quadrature_of_decays_matches_all_eigenvalues(decay):
+def test_quadrature_of_decays_matches_all_eigenvalues(decay, rng):
     """∫e^{−λτ}λ dF and the signal's ∫e^{−λτ}λE dF: what the solver integrates."""
     values, energies = rng.chisquare(2, 2000), rng.chisquare(1, 2000)
     measure = ExplicitSpectrum(tuple(values), tuple(energies)).measure(32)
@@ -66,7 +66,7 @@ def test_power_law_against_its_density():
     assert (measure.readout * measure.initial) @ np.exp(-5 * measure.eigenvalues) == pytest.approx(signal, rel=1e-5)
 
 
-def test_gauss_atoms_are_exact_for_polynomials_and_for_few_points():
+def test_gauss_atoms_are_exact_for_polynomials_and_for_few_points(rng):
     points, weights = rng.uniform(0, 2, 500), rng.uniform(0, 1, 500)
     nodes, shares = gauss_atoms(points, weights, 8)
     for power in range(16):

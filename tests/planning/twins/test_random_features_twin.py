@@ -9,6 +9,7 @@ from gratis.planning.twins.random_features_twin import SignTwin, draw_sign_twin,
 from gratis.stages.gram import Gram, accumulate_gram, decompose
 
 
+@pytest.mark.slow(but=["relu"])
 @pytest.mark.parametrize("name", ["tanh", "relu"])
 def test_gaussian_features_stand_for_random_ones(name: str) -> None:
     """The interpolant, which feels the width most, and private training: paired draws at p = 5n."""
@@ -50,6 +51,7 @@ def test_gaussian_features_stand_for_random_ones(name: str) -> None:
     assert (infinite - true).mean(axis=0)[0] < -4 * error[0]
 
 
+@pytest.mark.slow
 def test_gaussian_features_have_the_moments_of_a_wishart_matrix() -> None:
     rng = np.random.default_rng(0)
     root = rng.standard_normal((5, 5))

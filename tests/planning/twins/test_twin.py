@@ -72,6 +72,7 @@ def choose_plain(n, columns, mu, **options):
     )
 
 
+@pytest.mark.slow(but=["None"])
 @pytest.mark.parametrize("n_classes", [None, 3])
 def test_plain_descent_travels_as_far_as_its_noise_allows(n_classes):
     """κDτ/(nμ) is the noise of a prediction: it must stay a fraction of the target, whatever D is."""
