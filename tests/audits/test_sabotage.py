@@ -191,6 +191,7 @@ class SeedReused(OnePassTrainer):
         super().__init__(*arguments, noise=NoiseSource.insecure(SeedReused.seed), **options)
 
 
+@pytest.mark.slow
 def test_a_seed_reused_across_releases_raises_the_alarm(monkeypatch):
     """The noise of two releases cancels in their difference; the audit has to find that direction by itself."""
     honest = audit_trainer(one_vs_rest(0, 0)[0], one_vs_rest(1, 10**6)[0], one_vs_rest(0, 0)[1], runs=600)

@@ -38,6 +38,7 @@ def test_linear_regression_is_consistent(on_invalid, algorithm):
     assert bool(found.limits) == (algorithm == "one-pass")
 
 
+@pytest.mark.slow
 def test_options_are_kept_and_the_data_s_are_left_out(tmp_path):
     model = DPRandomFeaturesRegressor(
         4.0, 1e-3, n_features=10**6, neighbouring="zero-out", ledger=str(tmp_path / "none"), dataset="a"

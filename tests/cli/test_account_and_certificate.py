@@ -18,6 +18,7 @@ def gratis(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_epsilon_as_json() -> None:
     done = gratis("account", "epsilon", "--mu", "1", "--delta", "1e-5", "--json")
     assert done.returncode == 0
@@ -152,6 +153,7 @@ def test_hostile_certificates_are_one_sentence(tmp_path: Path, capsys: pytest.Ca
         assert len(captured.err.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_help_and_version() -> None:
     assert "plan" in gratis("--help").stdout
     assert gratis("--version").stdout.strip().count(".") == 2

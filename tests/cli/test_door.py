@@ -194,6 +194,7 @@ def test_balanced_classes_from_the_command_line(tmp_path: Path, capsys: pytest.C
     assert "weights of classes" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_compare_runs_by_the_fix_that_it_prints(homes: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", str(homes), "--target", "price", "--epsilon", "1"]) == 2
     said = capsys.readouterr().err

@@ -38,6 +38,7 @@ def test_plan_says_how_wide_and_what_would_be_narrower():
         assert isinstance(refused.exception, GratisError)
 
 
+@pytest.mark.slow
 def test_fit_prints_the_table_with_a_reference_level(tmp_path):
     rng = np.random.default_rng(0)
     n = 4000

@@ -46,6 +46,7 @@ def seeded(monkeypatch):
     return Seeded
 
 
+@pytest.mark.slow(but=["arguments1"])
 @pytest.mark.parametrize(
     "arguments",
     [["one-pass"], ["one-pass", "--tempting", "--n", "20"], ["full-batch", "--n", "20"],

@@ -53,6 +53,7 @@ def test_an_alarm_is_the_exit_code(monkeypatch):
     assert "smaller than its stated deviation" in result.stdout
 
 
+@pytest.mark.slow
 def test_a_model_file(tmp_path):
     X = np.random.default_rng(0).standard_normal((50, 2))
     save_model(tmp_path / "m.gratis", DPLinearRegression(2.0, 1e-3, preprocessing="none").fit(X, X[:, 0]))
@@ -85,7 +86,7 @@ def test_models_of_fit_are_known_by_their_names_there(name):
     assert result.stdout.startswith(f"{name}-regressor: consistent")
 
 
-@pytest.mark.slow(but=["additive-classifier", "random-features-classifier", "logistic", "mlp"])
+@pytest.mark.slow(but=["logistic"])
 @pytest.mark.parametrize("name", ["additive", *ESTIMATORS])
 def test_every_name_can_be_attacked(name):
     """The additive regressor has no scores of features, and ended in an AttributeError."""

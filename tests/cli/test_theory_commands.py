@@ -24,6 +24,7 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_a_one_pass_plan_stands_between_its_bounds(capsys: pytest.CaptureFixture[str]) -> None:
     known = ("--signal-variance", "0.5", "--label-noise-variance", "0.5", "--spectrum", "power:0.3")
     words = ("plan", "one-pass", "--n", "2000", "--d", "100", "--mu", "0.5", "--algorithm", "one-pass", *known)

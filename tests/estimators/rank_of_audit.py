@@ -59,6 +59,7 @@ def main() -> None:
     }
     if rank == 0:
         (folder / "draws.json").write_text(json.dumps(said), encoding="utf-8")
+    torch.distributed.barrier()  # who leaves early tears down connections that the other still uses
     torch.distributed.destroy_process_group()
 
 

@@ -64,6 +64,7 @@ def main() -> None:
         except GratisError as error:
             said[name] = str(error)
     (folder / f"rank{rank}.json").write_text(json.dumps(said), encoding="utf-8")
+    torch.distributed.barrier()  # who leaves early tears down connections that the other still uses
     torch.distributed.destroy_process_group()
 
 

@@ -114,6 +114,7 @@ def test_the_certificate_verifies_and_states_the_plan() -> None:
     assert model.certificate_.guarantee["epsilon"] <= 1.0
 
 
+@pytest.mark.slow(but=["options1-no column"])
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -213,6 +214,7 @@ def test_straight_truths_are_learnt_as_lines() -> None:
     ) - 0.03  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_tiny_table_is_hardly_worse_than_the_mean() -> None:
     # 200 rows at ε = 1 are N = nμ/κ = 27 records in units of the noise; with half of that single fits go far astray.
     scores = []
@@ -226,6 +228,7 @@ def test_a_tiny_table_is_hardly_worse_than_the_mean() -> None:
     assert min(scores) > -2
 
 
+@pytest.mark.slow
 def test_classes_are_learnt_also_rare_ones() -> None:
     model = DPAdditiveClassifier(epsilon=2.0, delta=1e-5, classes=[0, 1, 2], categorical=LEVELS, **SEEDED).fit(
         X, CLASSES
@@ -273,6 +276,7 @@ def test_shapes_are_in_the_units_of_the_table_and_their_bands_hold_the_truth() -
     assert surface.grids[1].max() > 150  # column 3 has scale 100
 
 
+@pytest.mark.slow
 def test_monotone_curves_are_monotone() -> None:
     options = {"epsilon": 1.0, "monotone": {1: "increasing", 4: "decreasing"}}
     model = DPAdditiveRegressor(delta=1e-5, **options, **SEEDED).fit(X, Y)

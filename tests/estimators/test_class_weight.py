@@ -71,6 +71,7 @@ def test_balanced_classes_are_found(kind: str) -> None:
     assert balanced_accuracy_score(y, balanced.predict(X)) > balanced_accuracy_score(y, plain.predict(X)) + 0.05
 
 
+@pytest.mark.slow(but=["weights2"])
 @pytest.mark.parametrize(
     "weights", ["even", {"other": 2.0}, {"rare": 0.0}, {"rare": -1.0}, {"rare": np.inf}, 3.0, {"rare": "much"}]
 )

@@ -86,7 +86,7 @@ def plans_of_another_process(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow(but=["logistic one pass", "features of classes"])
+@pytest.mark.slow(but=["features of classes"])
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_a_plan_of_another_process_is_what_runs(name: str, plans_of_another_process: Path, tmp_path: Path) -> None:
     classes, words = COMMANDS[name]

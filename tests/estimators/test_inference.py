@@ -90,6 +90,7 @@ def test_contrasts_and_joint_tests_are_those_of_the_covariance():
         MODEL.wald_test([[0, 1, 0], [0, 2, 0]])
 
 
+@pytest.mark.slow
 def test_intervals_of_predictions_cover():
     rng = np.random.default_rng(5)
     fresh = rng.standard_normal((2000, 2)) * [3.0, 1.0]
@@ -217,6 +218,7 @@ def test_replay_notices_a_level_that_is_clipped_too_late(monkeypatch):
     assert found.alarm
 
 
+@pytest.mark.slow
 def test_windows_say_where_coefficients_hold_and_which_levels_may_lie_beyond() -> None:
     """Levels 75 and 100 that enough rows have are inside; `hidden_share_` is a public number that falls with rows."""
     rng = np.random.default_rng(3)

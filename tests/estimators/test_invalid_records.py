@@ -82,7 +82,7 @@ def test_an_invalid_target_neither_raises_nor_warns_and_its_record_contributes_n
     assert not np.array_equal(hostile, released(model.fit(X, good)))
 
 
-@pytest.mark.slow(but=["DPLogisticRegression one pass", "DPMLPClassifier"])
+@pytest.mark.slow(but=["DPMLPClassifier"])
 @pytest.mark.parametrize("model", REGRESSORS + CLASSIFIERS, ids=title)
 def test_zero_leaves_out_records_with_an_invalid_feature(model: Any) -> None:
     target = WORDS if model in CLASSIFIERS else Y.tolist()
@@ -110,15 +110,7 @@ def test_impute_takes_a_record_without_features_for_one_at_the_centre(model: Any
         assert not np.array_equal(found, released(model.fit(empty, [None, *target[1:]])))
 
 
-@pytest.mark.slow(
-    but=[
-        "DPLinearRegression one pass-zero-none",
-        "DPLinearRegression one pass-raise-none",
-        "DPLinearRegression one pass-impute-none",
-        "DPLinearRegression-zero-none",
-        "DPLinearRegression-impute-none",
-    ]
-)
+@pytest.mark.slow(but=["DPLinearRegression one pass-zero-none"])
 @pytest.mark.parametrize("preprocessing", ["private", "none"])
 @pytest.mark.parametrize("handling", ["raise", "zero", "impute"])
 @pytest.mark.parametrize("model", REGRESSORS, ids=title)
@@ -172,6 +164,7 @@ def test_streams_and_batches_leave_out_or_refuse_as_arrays_do() -> None:
     assert not hasattr(strict, "certificate_")
 
 
+@pytest.mark.slow(but=["DPLogisticRegression"])
 @pytest.mark.parametrize("model", REGRESSORS + CLASSIFIERS, ids=title)
 def test_selection_is_included_only_where_settings_follow_from_releases(model: Any) -> None:
     target = WORDS if model in CLASSIFIERS else Y
@@ -183,6 +176,7 @@ def test_selection_is_included_only_where_settings_follow_from_releases(model: A
         assert model.fit_rows(ArrayRows(X, Y)).certificate_.selection == "none"
 
 
+@pytest.mark.slow(but=["DPLinearRegression"])
 @pytest.mark.parametrize("model", REGRESSORS + CLASSIFIERS, ids=title)
 def test_one_list_of_choices(model: Any) -> None:
     with pytest.raises(GratisError, match="'raise', 'zero', 'impute'"):

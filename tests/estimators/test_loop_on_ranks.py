@@ -27,6 +27,8 @@ from rank_of_loop import CLIP, RECORDS, train  # noqa: E402
 
 RANKS = 2
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
@@ -42,7 +44,6 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [json.loads((folder / f"rank{rank}.json").read_text(encoding="utf-8")) for rank in range(RANKS)]
 
 
-@pytest.mark.slow
 def test_two_processes_equal_one_within_the_bound_of_the_proof(ranks: list[dict[str, Any]]) -> None:
     _, gradients, weights = train(slice(None))  # the same noise: seed 0 is rank 0's
     apart = np.linalg.norm(np.subtract(ranks[0]["gradients"][0], gradients[0]))
@@ -70,7 +71,6 @@ def test_a_refusal_reaches_every_rank(ranks: list[dict[str, Any]]) -> None:
         assert "nothing was reserved" in rank["the ledger's refusal"]
 
 
-@pytest.mark.slow
 def test_two_ranks_told_apart_by_what_they_release(tmp_path: Path) -> None:
     """The worst case of one step, its record on the rank that draws no noise: 80 % of the proof, no more than it."""
     program = Path(__file__).with_name("rank_of_audit.py")

@@ -143,6 +143,7 @@ def npy(array: Any) -> bytes:
 OTHER = json.dumps(DPLinearRegression(0.1, 1e-5, **SEEDED).fit(X, Y).certificate_.to_json()).encode()
 
 
+@pytest.mark.slow(but=["another budget"])
 @pytest.mark.parametrize(
     "changes",
     [
@@ -264,6 +265,7 @@ def test_resealed_files_with_wrong_contents_are_refused(name: str, changes: dict
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_file_that_unfolds_is_refused_before_it_does(tmp_path: Path) -> None:
     """A model of 40 million columns: 300 kB of zeros that would become 320 MB."""
     path, d = tmp_path / "model.gratis", 40_000_000

@@ -55,6 +55,7 @@ def ledger(tmp_path: Any) -> Any:
     return gratis.Ledger.create(tmp_path / "l", {"people": Budget(epsilon=20.0, delta=1e-5, neighbouring="zero-out")})
 
 
+@pytest.mark.slow(but=["full batch"])
 @pytest.mark.parametrize("settings", [{}, POISSON], ids=["full batch", "Poisson"])
 def test_the_loop_walks_as_our_trainers_do(settings: dict[str, Any]) -> None:
     module, twin = build_mlp([8, 6, 3], seed=1), build_mlp([8, 6, 3], seed=1)
@@ -116,6 +117,7 @@ def test_text_and_image_batches_with_adam_and_a_schedule(kind: str, rng: np.rand
     assert ((module(records).argmax(1).numpy() == classes).mean()) > 0.85
 
 
+@pytest.mark.slow
 def test_paid_before_the_first_step_and_not_before(ledger: Any) -> None:
     module = build_mlp([8, 3])
     books = {"ledger": ledger, "dataset": "people"}

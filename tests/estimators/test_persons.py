@@ -51,6 +51,7 @@ def test_replayed_on_neighbours_that_differ_in_a_whole_person(name, options):
     assert found.largest_ratio > 0.4
 
 
+@pytest.mark.slow
 def test_a_fit_that_counts_rows_is_noticed(monkeypatch):
     """The negative control of the audit above: a person enters every sum once for every row."""
     monkeypatch.setattr("gratis.mechanisms.person_rows.person_weight", lambda rows: 1.0)
@@ -58,6 +59,7 @@ def test_a_fit_that_counts_rows_is_noticed(monkeypatch):
     assert audit(make_estimator("linear", {"epsilon": 2.0}), pairs=4, persons=True).largest_ratio > 1.5
 
 
+@pytest.mark.slow
 def test_a_fitted_model_is_audited_by_its_unit():
     X, y, ids = panel(40)
     model = gratis.DPLinearRegression(epsilon=2.0, delta=1e-5).fit(X, y, groups=ids)
@@ -89,6 +91,7 @@ def test_one_row_a_person_is_a_fit_on_rows(kind):
     np.testing.assert_allclose(persons.predict(X), plain.predict(X), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow(but=["DPLinearRegression"])
 @pytest.mark.parametrize("kind", [gratis.DPLinearRegression, gratis.DPLogisticRegression, gratis.DPAdditiveRegressor])
 def test_rows_repeated_and_in_another_order_change_nothing(kind):
     X, y, ids = panel()

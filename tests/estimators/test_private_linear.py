@@ -80,6 +80,7 @@ def test_undeclared_classes_become_an_assumption_and_foreign_labels_count_nothin
     assert set(two.predict(X)) <= {0, 2}
 
 
+@pytest.mark.slow(but=["estimator0-target0-epsilon"])
 @pytest.mark.parametrize(
     ("estimator", "target", "word"),
     [
@@ -179,6 +180,7 @@ def test_partial_fit_continues_one_declared_pass() -> None:
     assert not hasattr(DPLinearRegression(1.0, 1e-5), "partial_fit")
 
 
+@pytest.mark.slow
 def test_streams_give_the_same_model_as_arrays() -> None:
     choices: dict[str, Any] = {"epsilon": 2.0, "algorithm": "one-pass", "preprocessing": "public", "public": SCALES}
     whole = DPLinearRegression(delta=1e-5, **choices, **SEEDED).fit(X, Y)

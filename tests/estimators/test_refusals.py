@@ -57,6 +57,7 @@ def test_no_refusal_quotes_a_row(estimator: Any, change: Any) -> None:
         assert len(str(error.value)) < 200
 
 
+@pytest.mark.slow(but=["inf-DPLinearRegression"])
 @pytest.mark.parametrize("estimator", REGRESSORS, ids=lambda e: type(e).__name__)
 @pytest.mark.parametrize("missing", [None, float("nan"), float("inf")])
 def test_a_missing_target_is_refused_before_the_ledger_is_asked(estimator: Any, missing: Any, tmp_path: Path) -> None:

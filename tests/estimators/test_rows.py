@@ -94,7 +94,7 @@ def test_every_source_gives_the_same_bits(name: str, sources: dict[str, dict[str
         assert model.certificate_.event == event
 
 
-@pytest.mark.slow(but=["zero-0"])
+@pytest.mark.slow
 @pytest.mark.parametrize(("on_invalid", "alone"), [("impute", 4), ("zero", 0)])
 def test_scales_of_the_target_are_read_without_the_features(
     on_invalid: str, alone: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

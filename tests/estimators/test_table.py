@@ -63,6 +63,7 @@ def test_frames_in_predictions_out(kind: Any, tmp_path: Path) -> None:
         again.predict(FRAME[["area"]])
 
 
+@pytest.mark.slow(but=["rooms"])
 @pytest.mark.parametrize("target", ["dear", "rooms", "word"])
 def test_classes_come_back_as_they_went_in(target: str) -> None:
     frame = FRAME.assign(word=np.where(FRAME["dear"], "yes", "no")).drop(columns=["price", "town"])
@@ -76,6 +77,7 @@ def test_classes_come_back_as_they_went_in(target: str) -> None:
         assert model.score(frame, frame[target].to_numpy()) > 0.78  # 0.806 ± 0.003
 
 
+@pytest.mark.slow
 def test_targets_may_come_apart() -> None:
     X, y = FRAME[["area", "garden"]], FRAME["price"]
     by_series = DPTableRegressor(2.0, 1e-5, model="linear").fit(X, y)

@@ -46,6 +46,7 @@ def test_many_parameter_sets_equal_one_at_a_time():
         np.testing.assert_allclose(both[:, b] / len(X), one, rtol=1e-12)
 
 
+@pytest.mark.slow(but=["1-model1"])
 @pytest.mark.parametrize(("kappa", "model"), [(2, LinearModel()), (1, LinearModel()), (2, SoftmaxModel(3))])
 def test_sensitivity_on_neighbours_however_extreme(kappa, model):
     rng = np.random.default_rng(1)

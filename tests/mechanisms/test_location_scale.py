@@ -29,6 +29,7 @@ def statistics(X, impute=False):
     )
 
 
+@pytest.mark.slow(but=["False-5-40-zero-out"])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(("n", "columns"), [(400, 3), (5, 40)])
 @pytest.mark.parametrize("impute", [False, True])
@@ -69,6 +70,7 @@ class _Replayed:
         return self.released[-1]
 
 
+@pytest.mark.slow(but=["replace-one"])
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_few_records_of_one_column_make_the_planned_releases(relation):
     """On hostile neighbours each release, given the same earlier ones, moves by no more than its event allows."""
@@ -232,6 +234,7 @@ def test_rare_indicator_columns_keep_their_ones():
     assert (np.abs(Z).max(axis=0) < 20).all()
 
 
+@pytest.mark.slow
 def test_the_mean_of_few_records_is_taken_in_a_narrower_window():
     rng = np.random.default_rng(8)
     y = np.concatenate([rng.normal(size=990), np.full(10, 6.0)])[:, None]

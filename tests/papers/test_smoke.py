@@ -39,7 +39,7 @@ CLEAR = {
 }  # fmt: skip
 
 
-@pytest.mark.slow(but=["s2-fig9", "s0-fig2-3"])
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 def test_smoke_scale_computes_checks_and_draws(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if name in NEEDS_TORCH:

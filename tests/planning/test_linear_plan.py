@@ -73,6 +73,7 @@ def test_the_event_spends_what_it_may_and_no_more() -> None:
                 assert one_pass_radius(event, d + 1) >= 1
 
 
+@pytest.mark.slow
 def test_plans_of_random_problems_fit_their_budget_exactly_once() -> None:
     rng = np.random.default_rng(7)
     for _ in range(6):

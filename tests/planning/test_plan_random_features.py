@@ -136,6 +136,7 @@ def test_steps_are_stable_where_features_have_a_mean() -> None:
     assert 2 * plan.settings.learning_rate * 2000 / (2 * np.pi) < 2
 
 
+@pytest.mark.slow
 def test_twins_of_small_tables_keep_their_inputs() -> None:
     budget = Budget(epsilon=1.0, delta=1e-4)
     small = plan_random_features(800, 6, 600, budget, twin_records=200)

@@ -52,6 +52,7 @@ def test_the_stages_use_up_mu_and_no_more(sizes: dict[str, Any], relation: Neigh
     assert total == pytest.approx(0.3, rel=1e-6)
 
 
+@pytest.mark.slow(but=["None-no pair to find"])
 @pytest.mark.parametrize("signal", [0.0, 1.0], ids=["no pair to find", "one pair"])
 @pytest.mark.parametrize("n_classes", [None, 2, 3])
 def test_what_runs_is_what_was_planned_however_many_pairs_are_found(signal: float, n_classes: int | None) -> None:

@@ -60,6 +60,7 @@ def test_the_event_is_a_function_of_public_facts_and_is_what_runs():
     assert f"{width:.3g} times as wide" in planned.explain()
 
 
+@pytest.mark.slow(but=["False-replace-one"])
 @pytest.mark.parametrize("relation", list(Neighbouring))
 @pytest.mark.parametrize("standardise", [True, False])
 def test_the_releases_spend_mu_and_no_more(relation, standardise):
@@ -94,6 +95,7 @@ def test_below_the_public_rule_nothing_is_spent_on_intervals():
         _ = model.bse
 
 
+@pytest.mark.slow
 def test_columns_that_repeat_each_other_are_withheld_by_what_was_released():
     X, y = table(0)
     twice = np.column_stack([X, X[:, 0]])
@@ -103,6 +105,7 @@ def test_columns_that_repeat_each_other_are_withheld_by_what_was_released():
     assert model.score(twice, y) > fitted(0).score(X, y) - 0.05
 
 
+@pytest.mark.slow
 def test_predictions_are_those_of_the_plain_fit_or_better():
     gained = [
         fitted(seed).score(*table(100 + seed))

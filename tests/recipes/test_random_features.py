@@ -38,7 +38,7 @@ def scored(P, y):
     return log_loss(y, P), float(np.mean(P.argmax(axis=1) == y))
 
 
-@pytest.mark.slow(but=["even"])
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BELOW)
 def test_quality_rises_with_epsilon_and_reaches_the_model_without_privacy(name):
     X, y = problem(name)

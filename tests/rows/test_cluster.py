@@ -98,6 +98,7 @@ def test_the_same_bits_as_on_one_machine(client, kind, monkeypatch):
         np.testing.assert_array_equal(released_arrays(there)[name], value, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [1, 2, 4])
 @pytest.mark.parametrize("n", [100, 4096 * 4, 4096 * 7 + 5])
 def test_blocks_of_any_power_of_two_fill_the_same_tree(client, chunks, n):
@@ -121,6 +122,7 @@ def test_a_data_frame(client):
     assert list(there.feature_names_in_) == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "answer",
     [
@@ -142,6 +144,7 @@ def test_garbage_of_a_worker_is_refused(client, answer, monkeypatch):
         ClusterRows(client, blocks, 5000, 3).total(lambda x: x.sum(axis=0))
 
 
+@pytest.mark.slow
 def test_what_a_worker_raises_is_shown_nowhere(client, caplog):
     X, _ = table(100)
 
@@ -230,6 +233,7 @@ def test_an_audit_on_a_cluster_has_several_blocks(client, n, monkeypatch):
     assert rows_per_block(3) == 4096 * 256  # as it was
 
 
+@pytest.mark.slow
 def test_persons_are_not_audited_on_a_cluster(client, capsys):
     """They were, without their ids: rows as units against a certificate of persons, a false alarm."""
     from gratis.cli.program import run
@@ -283,6 +287,7 @@ def test_invalid_rows_on_a_cluster(client):
     np.testing.assert_array_equal(there.coef_, here.coef_)
 
 
+@pytest.mark.slow
 def test_without_a_cluster(monkeypatch):
     X, y = (da.from_array(part) for part in table(100))
 
@@ -314,6 +319,7 @@ def folder(tmp_path):
     return tmp_path / "rows"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held_out", [0.0, 0.25])
 def test_blocks_of_a_folder_are_its_rows(folder, held_out):
     job = plan_table_fit(
@@ -327,7 +333,7 @@ def test_blocks_of_a_folder_are_its_rows(folder, held_out):
     np.testing.assert_array_equal(np.concatenate([part for _, part in found]), y)
 
 
-@pytest.mark.slow(but=["False"])
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_folder_on_a_cluster(client, folder, kept, monkeypatch):
     monkeypatch.setattr("gratis.rows.cluster._BLOCK_NUMBERS", 4096 * 4)
@@ -374,6 +380,7 @@ def test_levels_and_scores_on_a_cluster(client, folder, target, model, monkeypat
         np.testing.assert_array_equal(streamed[2][name], value, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "answer",
     [
@@ -394,6 +401,7 @@ def test_counts_that_no_rows_have_are_refused(client, folder, answer, monkeypatc
         ClusterTable(client, rows).counts(lambda block: 1 / 0, 1)
 
 
+@pytest.mark.slow
 def test_text_that_the_workers_cannot_keep_is_refused_before_the_ledger(client, tmp_path, monkeypatch):
     """Every block would be read from the beginning of the file, at every release."""
     path = tmp_path / "t.csv"
@@ -441,6 +449,7 @@ def linear_job(path, **choices):
 KIND = {"levels": {"kind": ("a", "b")}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noticed_by", ["workers", "coordinator"])
 def test_a_table_that_changed_before_it_was_loaded_is_refused(client, one_file, tmp_path, noticed_by, monkeypatch):
     """Rows of the first half would be in both blocks. Nothing is reserved for them."""
@@ -456,6 +465,7 @@ def test_a_table_that_changed_before_it_was_loaded_is_refused(client, one_file, 
     assert ledger.status("rows").reservations == 0
 
 
+@pytest.mark.slow
 def test_a_table_that_changes_while_it_is_read_at_every_release(client, one_file, monkeypatch):
     path, reverse = one_file
     monkeypatch.setattr("gratis.rows.cluster_client._KEPT_SHARE", 0.0)
@@ -468,6 +478,7 @@ def test_a_table_that_changes_while_it_is_read_at_every_release(client, one_file
     assert done.context["changed"]
 
 
+@pytest.mark.slow
 def test_levels_of_a_table_that_changes_are_not_released(client, one_file):
     path, reverse = one_file
     for change in (lambda: reverse(hide=True), lambda: os.utime(path)):
@@ -477,6 +488,7 @@ def test_levels_of_a_table_that_changes_are_not_released(client, one_file):
         assert not kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cluster", [True, False])
 def test_no_score_of_a_table_that_changed_while_it_was_scored(client, one_file, cluster, monkeypatch):
     from gratis.estimators import table_job
@@ -495,6 +507,7 @@ def test_no_score_of_a_table_that_changed_while_it_was_scored(client, one_file, 
     assert "held-out rows were read" in done.context["no_score"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["t.jsonl", "t.xlsx"])
 def test_a_table_held_in_memory_is_not_sent_to_workers(client, tmp_path, name):
     path = tmp_path / name
@@ -513,7 +526,7 @@ def test_a_table_held_in_memory_is_not_sent_to_workers(client, tmp_path, name):
     assert ledger.status("rows").reservations == 0
 
 
-@pytest.mark.slow(but=["csv", "dual, streamed"])
+@pytest.mark.slow
 @pytest.mark.parametrize("ruled_out", ["csv", "dual", "dual, streamed"])
 def test_levels_are_not_paid_for_a_fit_that_public_facts_rule_out(client, tmp_path, ruled_out, monkeypatch):
     path = tmp_path / "t.csv"
@@ -533,6 +546,7 @@ def test_levels_are_not_paid_for_a_fit_that_public_facts_rule_out(client, tmp_pa
     assert ledger.status("rows").reservations == 0
 
 
+@pytest.mark.slow
 def test_no_scratch_file_is_announced_for_a_cluster(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,y\n" + "\n".join(f"{a},{a % 7}" for a in range(5000)))
@@ -541,6 +555,7 @@ def test_no_scratch_file_is_announced_for_a_cluster(tmp_path):
     assert "scratch file" not in " ".join(job.words(cluster=True))
 
 
+@pytest.mark.slow
 def test_what_a_check_raises_is_shown_nowhere(client, one_file, caplog, monkeypatch):
     def failing(self, **_):
         raise ValueError("private cell")
@@ -551,6 +566,7 @@ def test_what_a_check_raises_is_shown_nowhere(client, one_file, caplog, monkeypa
     assert "private cell" not in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lost", "refused"), [(3, False), (4, True)])
 def test_lost_answers_are_asked_for_again(client, lost, refused, monkeypatch):
     """Each of two blocks loses as many answers; what arrives is counted once."""
@@ -580,7 +596,7 @@ def processes():
         yield client
 
 
-@pytest.mark.slow(but=["loaded"])
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["added", "loaded"])
 def test_a_task_that_kills_its_worker_is_done_by_another(processes, when, tmp_path):
     X, marker = np.ones((10, 2)), str(tmp_path / "died")
@@ -600,6 +616,7 @@ def test_a_task_that_kills_its_worker_is_done_by_another(processes, when, tmp_pa
     assert os.path.exists(marker)
 
 
+@pytest.mark.slow
 def test_the_size_of_what_is_sent_is_not_warned_about(one_file):
     """It may follow from private values. Warnings are errors here."""
     dask = pytest.importorskip("dask")
@@ -624,6 +641,7 @@ def test_the_size_of_what_is_sent_is_not_warned_about(one_file):
         Here().compute([])
 
 
+@pytest.mark.slow
 def test_nobody_else_connects_to_a_local_cluster(processes):
     address = processes.scheduler.address
     assert address.startswith("tls://127.0.0.1:")
@@ -643,6 +661,7 @@ def test_nobody_else_connects_to_a_local_cluster(processes):
             urllib.request.urlopen(page + path)
 
 
+@pytest.mark.slow
 def test_a_local_cluster_writes_no_row_to_a_disk(processes):
     def spills(dask_worker=None):
         manager = dask_worker.memory_manager
@@ -658,6 +677,7 @@ def test_a_local_cluster_without_keys_is_refused(monkeypatch):
         pass
 
 
+@pytest.mark.slow
 def test_workers_of_another_version_are_refused_before_anything_is_spent(client, monkeypatch):
     X, y = (da.from_array(part) for part in table(100))
     monkeypatch.setattr("gratis.rows.cluster_client._ours", lambda: ("0.0.1", "3.11"))
@@ -665,6 +685,7 @@ def test_workers_of_another_version_are_refused_before_anything_is_spent(client,
         DPLinearRegression(**SEEDED).fit(X, y)
 
 
+@pytest.mark.slow
 def test_a_worker_without_gratis_is_one_sentence(tmp_path, capsys):
     """A real process, in which neither the package nor its metadata can be found."""
     (tmp_path / "sitecustomize.py").write_text(
@@ -697,6 +718,7 @@ def test_a_worker_without_gratis_is_one_sentence(tmp_path, capsys):
             worker.wait()
 
 
+@pytest.mark.slow
 def test_files_of_a_folder_with_other_columns_are_one_sentence(folder, capsys):
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -711,6 +733,7 @@ def test_files_of_a_folder_with_other_columns_are_one_sentence(folder, capsys):
     assert not (folder.parent / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_wrong_address_is_one_sentence(folder, capsys, monkeypatch):
     from gratis.cli.program import run
 

@@ -168,7 +168,7 @@ def test_numbers_with_stray_cells_are_read_by_the_command_that_is_printed(
         frame.loc[rng.choice(900, 90, replace=False), name] = rng.choice(STRAY, 90)
     path = tmp_path / "t.csv"
     frame.to_csv(path, index=False)
-    command = ["fit", str(path), "--target", "y", "--epsilon", "8", "--delta", "1e-5", "--output", str(tmp_path / "o")]
+    command = ["fit", str(path), "--target", "y", "--epsilon", "99", "--delta", "1e-5", "--output", str(tmp_path / "o")]
     assert run([*command, *told]) == 2
     said = capsys.readouterr().err
     assert "--numeric x,z,y --missing-target leave-out" in said

@@ -101,6 +101,7 @@ def test_a_stream_of_numbers_in_text(text, readings, tmp_path):
     np.testing.assert_array_equal(streamed.coef_, held.coef_)
 
 
+@pytest.mark.slow
 def test_the_scratch_has_no_name_and_leaves_nothing_after_an_interruption(text, monkeypatch):
     seen = []
 
@@ -117,6 +118,7 @@ def test_the_scratch_has_no_name_and_leaves_nothing_after_an_interruption(text, 
     assert os.listdir(text.parent) == [text.name]
 
 
+@pytest.mark.slow(but=["DPAdditiveRegressor"])
 @pytest.mark.parametrize("kind", [DPLinearRegression, DPAdditiveRegressor, DPRandomFeaturesRegressor])
 def test_the_scratch_is_gone_when_the_fit_ends(tmp_path, kind, monkeypatch):
     """Also where nobody collects cycles of references."""

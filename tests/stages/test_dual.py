@@ -57,6 +57,7 @@ def standardised_differences(left: np.ndarray, right: np.ndarray) -> tuple[float
     return float(means.max()), float(spreads.max())
 
 
+@pytest.mark.slow(but=["model0"])
 @pytest.mark.parametrize("model", [SquaredErrorModel(), SoftmaxModel(2)])
 def test_simulated_predictions_have_the_law_of_algorithm_1(model) -> None:  # type: ignore[no-untyped-def]
     features, X, y, X_test = problem()
@@ -79,6 +80,7 @@ def test_simulated_predictions_have_the_law_of_algorithm_1(model) -> None:  # ty
     assert standardised_differences(dual, wrong)[1] > 4
 
 
+@pytest.mark.slow
 def test_released_parameters_have_the_law_of_algorithm_1() -> None:
     features, X, y, _ = problem()
     X = np.vstack([X, X[:1]])  # an exact duplicate with another label
@@ -170,6 +172,7 @@ def test_noise_covariance_is_exact_for_every_gram_matrix(name: str, monkeypatch:
     assert name == "all zero" or np.linalg.eigvalsh(noise_covariance(features, rows))[0] < 0.95
 
 
+@pytest.mark.slow
 def test_the_residual_of_the_factor_is_known_better_than_the_factor() -> None:
     features = problem()[0]
     rows = HOSTILE["nearly a duplicate"](np.random.default_rng(3).standard_normal((60, D)))

@@ -241,6 +241,7 @@ def test_calibrated_sampling_asks_the_accountant_for_its_own_sampler(monkeypatch
         PoissonSampling.calibrated(100, expected_batch_size=200, steps=4, budget=budget)
 
 
+@pytest.mark.slow
 def test_a_calibrated_multiplier_meets_the_budget() -> None:
     """1.72 is what calibration finds for ε=2 at q=.2, T=4 under replace-one; 1.6 would not do."""
     pytest.importorskip("dp_accounting")

@@ -78,6 +78,7 @@ def test_scores_that_are_too_large_are_shrunk_to_what_they_are_worth(stretch: fl
     assert 1 / stretch <= found < 1.4 / stretch + 0.03  # between two factors the slope is taken to be straight
 
 
+@pytest.mark.slow(but=["0.5-0.5"])
 @pytest.mark.parametrize(("stretch", "mu"), [(1.0, 0.5), (0.5, 0.5), (4.0, 1e-5)])
 def test_scores_are_kept_where_they_are_right_or_nothing_can_be_seen(stretch: float, mu: float) -> None:
     event = plan_shrinkage(20_000, mu=mu, neighbouring=Neighbouring.ZERO_OUT)

@@ -107,6 +107,7 @@ def test_the_trainer_keeps_its_promise_and_attains_it_on_the_adversarial_stream(
     assert estimate >= 0.8 * rho
 
 
+@pytest.mark.slow
 def test_leaving_the_cap_out_is_caught(monkeypatch):
     monkeypatch.setattr("gratis.stages.one_pass_kernels.advance", advance_without_cap)
     monkeypatch.setitem(globals(), "RUNS", 400)

@@ -90,7 +90,7 @@ def neighbours(relation, n=6, columns=2, value=1.0):
     return (X, y), (X2, y2)
 
 
-@pytest.mark.slow(but=["options2-zero-out", "options2-replace-one"])
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("options", [{}, {"precondition": False}, {"standardise": False}])
 def test_every_transcript_stays_within_mu(relation, options):
@@ -108,6 +108,7 @@ def test_every_transcript_stays_within_mu(relation, options):
     assert worst > 0.3 * MU**2  # the neighbours do stress it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_every_transcript_of_a_classifier_stays_within_mu(relation):
     plan = plan_stages(6, 2, mu=MU, neighbouring=relation, steps=6, outputs=3, regression=False)

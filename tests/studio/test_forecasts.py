@@ -86,6 +86,7 @@ def test_what_no_planner_takes_is_refused_at_once(change: dict[str, float]) -> N
         replace(ASKED, **change).checked()  # type: ignore[arg-type]
 
 
+@pytest.mark.slow(but=["1"])
 @pytest.mark.parametrize("persons", [1, 4])
 def test_the_attacker_is_bounded_by_the_trade_off(persons: int) -> None:
     mu = budget_mu(ASKED)

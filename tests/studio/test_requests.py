@@ -110,6 +110,7 @@ def test_wrong_input_is_one_sentence_and_spends_nothing(page: Page) -> None:
     assert not (page.studio.folder.root / "gratis-studio").exists()
 
 
+@pytest.mark.slow
 def test_from_a_plan_to_a_certified_model_once(page: Page) -> None:
     new_budget(page)
     plan = page.ask("plan", **FIT)

@@ -125,6 +125,7 @@ def excess_over_gdp(first, second, rho):
     return worst
 
 
+@pytest.mark.slow(but=["2"])
 @pytest.mark.parametrize("seed", range(4))
 def test_clipped_nonlinear_passes_stay_below_the_gdp_curve(seed):
     rng = np.random.default_rng(seed)

@@ -127,6 +127,7 @@ def test_epsilon_is_never_below_the_truth_and_tight(mu: float) -> None:
             assert _delta(mp.mpf(got) / (1 + mp.mpf(TOLERANCE)), exact_mu) > exact_delta
 
 
+@pytest.mark.slow(but=["4.0"])
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_mu_is_never_above_the_truth_and_tight(epsilon: float) -> None:
     for delta in DELTAS:

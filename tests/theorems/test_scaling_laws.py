@@ -11,6 +11,7 @@ from gratis.planning.one_pass.schedule_optimisation import Family, FamilyKind, o
 from gratis.planning.one_pass.spectra import PowerLawSpectrum
 
 
+@pytest.mark.slow(but=["-0.5-0.15-0.0-6.0"])
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0, 6.0])
 @pytest.mark.parametrize("beta", [-1.0, 0.0, 0.4, 0.8])
 @pytest.mark.parametrize("source", [-0.5, 0.0, 0.15])

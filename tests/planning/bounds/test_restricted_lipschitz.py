@@ -38,6 +38,7 @@ def explicit_bound(
     return float(bound + (3 * tail / regularisation if tail > 0 else 0.0))
 
 
+@pytest.mark.slow(but=["3-0.5"])
 @pytest.mark.parametrize("decay", [0.0, 0.5, 1.5])
 @pytest.mark.parametrize("steps", [3, 100, 40_000])
 def test_closed_form_is_the_minimum_over_rate_and_regularisation(decay: float, steps: int) -> None:

@@ -51,7 +51,7 @@ def simulated_risks(problem, schedule, dimension, runs, rng):
     return np.array(risks), StepwiseSchedule.from_blocks(blocks)
 
 
-@pytest.mark.slow(but=["harmonic-power:0.3", "poly:0.5-power:0.3", "harmonic-isotropic", "free-clip-isotropic"])
+@pytest.mark.slow(but=["harmonic-isotropic"])
 @pytest.mark.parametrize("spectrum", [IsotropicSpectrum(), PowerLawSpectrum(0.3)], ids=lambda s: s.label)
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: s.label)
 def test_algorithm_follows_the_prediction(schedule, spectrum):

@@ -29,6 +29,7 @@ def test_table_of_best_risks(facts):
         assert one.excess_risk == pytest.approx(predict_one_pass(problem, one.schedule).final_excess_risk, rel=3e-6)
 
 
+@pytest.mark.slow(but=["0.05-4.0-replace-one-2.0"])
 @pytest.mark.parametrize("gamma", [0.005, 0.3, 2.0])
 @pytest.mark.parametrize(
     ("rho", "label", "relation"), [(0.05, 4.0, "replace-one"), (1.0, 0.0, "zero-out"), (10.0, 1.0, "replace-one")]

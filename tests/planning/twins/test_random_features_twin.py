@@ -9,7 +9,7 @@ from gratis.planning.twins.random_features_twin import SignTwin, draw_sign_twin,
 from gratis.stages.gram import Gram, accumulate_gram, decompose
 
 
-@pytest.mark.slow(but=["relu"])
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tanh", "relu"])
 def test_gaussian_features_stand_for_random_ones(name: str) -> None:
     """The interpolant, which feels the width most, and private training: paired draws at p = 5n."""
