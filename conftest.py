@@ -14,6 +14,8 @@ import hashlib
 import math
 import os
 import random
+import re
+import secrets
 import sys
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -101,12 +103,22 @@ class Seeded:
 
 
 class Fresh:
-    """The plugin of `--fresh`: real coins, statistical tests repeated, their failures counted."""
+    """The plugin of `--fresh`: real coins, statistical tests repeated, their failures counted.
+
+    A statistical test that seeds its noise gets, in each run, other noise for each of its seeds.
+    """
 
     def __init__(self, runs: int) -> None:
-        self.runs = runs
+        self.runs, self.salt = runs, ""
+        seeded = NoiseSource.__dict__["insecure"].__func__
+        NoiseSource.insecure = classmethod(  # type: ignore[method-assign, assignment]
+            lambda kind, seed: seeded(kind, digest(f"{self.salt} {seed}") if self.salt else seed)
+        )
         self.failures: dict[str, list[bool]] = {}
         self.allowed: dict[str, float] = {}
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        self.salt = secrets.token_hex() if item.get_closest_marker("statistical") else ""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         if self.runs > 1 and next(metafunc.definition.iter_markers("statistical"), None):
@@ -120,7 +132,7 @@ class Fresh:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" and (allowed := dict(report.user_properties).get("statistical")) is not None:
-            name = report.nodeid.split("run")[0].rstrip("-[") if self.runs > 1 else report.nodeid
+            name = re.sub(r"run\d+-?", "", report.nodeid).removesuffix("[]")
             self.failures.setdefault(name, []).append(report.failed)
             self.allowed[name] = float(str(allowed))
 

@@ -80,12 +80,14 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClippedGradientSum, "check", lambda *_: None)
 
 
+@pytest.mark.statistical(failure=0.05)
 @pytest.mark.slow
 def test_an_honest_training_stays_below_what_is_proved_and_comes_near() -> None:
     audited, proved = advantages()
     assert 0.75 * proved < audited <= proved
 
 
+@pytest.mark.statistical(failure=1e-3)
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [{"source": HalfNoise}, {"kind": Everyone}], ids=["half the noise", "no sampling"])
 def test_a_fault_is_caught(fault: dict[str, Any]) -> None:

@@ -99,6 +99,7 @@ def without(*, clip=True, cap=True):
     return advance
 
 
+@pytest.mark.statistical(failure=0.05)
 @pytest.mark.slow(but=["3.0-500"])
 @pytest.mark.parametrize(("rho", "runs"), [(1.0, 2000), (3.0, 500)])
 def test_one_pass_is_consistent_and_tight(rho, runs):
@@ -108,6 +109,7 @@ def test_one_pass_is_consistent_and_tight(rho, runs):
     assert audit.mu_if_normal.low >= 0.85 * audit.proved_mu
 
 
+@pytest.mark.statistical(failure=0.05)
 def test_full_batch_is_consistent_and_tight():
     audit = audit_full_batch(500, mu=3.0)
     assert not audit.alarm, audit.verdict
@@ -115,17 +117,20 @@ def test_full_batch_is_consistent_and_tight():
     assert audit.mu_if_normal.low >= 0.85 * audit.proved_mu
 
 
+@pytest.mark.statistical(failure=0.05)
 def test_one_pass_is_tight_on_the_tempting_stream_too():
     audit = audit_one_pass(constant_event(30, 3.0), tempting_neighbours(30, step_size=1.0, clip_norm=1.0), 500)
     assert not audit.alarm, audit.verdict
     assert audit.tightness >= 0.8
 
 
+@pytest.mark.statistical(failure=1e-3)
 def test_half_the_noise_raises_the_alarm():
     assert audit_one_pass(falling_event(), pushing_neighbours(N, D), 300, source=HalfNoise).alarm
     assert audit_full_batch(300, source=HalfNoise).alarm
 
 
+@pytest.mark.statistical(failure=1e-6)
 def test_clipping_left_out_raises_the_alarm(monkeypatch):
     monkeypatch.setattr("gratis.stages.one_pass_kernels.advance", without(clip=False))
     assert audit_one_pass(constant_event(N), pushing_neighbours(N, D), 100).alarm
@@ -138,6 +143,7 @@ def test_clipping_left_out_raises_the_alarm(monkeypatch):
     assert audit_full_batch(100).alarm
 
 
+@pytest.mark.statistical(failure=0.05)
 def test_the_step_cap_left_out_raises_the_alarm(monkeypatch):
     pair = tempting_neighbours(30, step_size=1.0, clip_norm=1.0, capped=False)
     assert not audit_one_pass(constant_event(30), pair, 200).alarm
@@ -145,12 +151,14 @@ def test_the_step_cap_left_out_raises_the_alarm(monkeypatch):
     assert audit_one_pass(constant_event(30), pair, 200).alarm
 
 
+@pytest.mark.statistical(failure=0.05)
 def test_the_stand_in_kernel_is_honest_when_nothing_is_left_out(monkeypatch):
     """Negative control of the two tests above: the same Python kernel with both protections raises nothing."""
     monkeypatch.setattr("gratis.stages.one_pass_kernels.advance", without())
     assert not audit_one_pass(constant_event(N), pushing_neighbours(N, D), 200).alarm
 
 
+@pytest.mark.statistical(failure=1e-3)
 def test_a_record_used_twice_raises_the_alarm():
     def twice(X, y):
         order = np.append([0, 0], np.arange(2, len(X)))
@@ -191,6 +199,7 @@ class SeedReused(OnePassTrainer):
         super().__init__(*arguments, noise=NoiseSource.insecure(SeedReused.seed), **options)
 
 
+@pytest.mark.statistical(failure=0.05)
 @pytest.mark.slow
 def test_a_seed_reused_across_releases_raises_the_alarm(monkeypatch):
     """The noise of two releases cancels in their difference; the audit has to find that direction by itself."""

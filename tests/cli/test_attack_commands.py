@@ -23,6 +23,7 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.statistical(failure=0.05)
 @pytest.mark.parametrize("relation", ["replace-one", "zero-out"])
 def test_one_run_sees_a_large_budget(relation: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("one-run", "linear", "--epsilon", "50", "--n", "200", "--neighbouring", relation)
@@ -32,6 +33,7 @@ def test_one_run_sees_a_large_budget(relation: str, capsys: pytest.CaptureFixtur
     assert 0.5 < found["epsilon"]["low"] < found["proved_epsilon"]
 
 
+@pytest.mark.statistical(failure=0.05)
 @pytest.mark.slow
 def test_membership(capsys: pytest.CaptureFixture[str]) -> None:
     small = ("--n", "40", "--d", "20", "--shadows", "8", "--targets", "8", "--epsilon", "50")
@@ -40,6 +42,7 @@ def test_membership(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["epsilon"]["low"] <= found["proved_epsilon"]
 
 
+@pytest.mark.statistical(failure=0.05)
 @pytest.mark.slow
 def test_tracing(capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(capsys, "tracing", "--n", "40", "--runs", "40", "--epsilon", "50")

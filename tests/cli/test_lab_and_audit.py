@@ -46,6 +46,7 @@ def seeded(monkeypatch):
     return Seeded
 
 
+@pytest.mark.statistical(failure=0.05)
 @pytest.mark.slow(but=["arguments1"])
 @pytest.mark.parametrize(
     "arguments",
@@ -62,6 +63,7 @@ def test_honest_trainers_pass(arguments, seeded, tmp_path):
     assert picture.stat().st_size > 5000
 
 
+@pytest.mark.statistical(failure=1e-3)
 @pytest.mark.parametrize("command", ["one-pass", "full-batch"])
 def test_an_alarm_is_exit_code_three(command, seeded, monkeypatch):
     monkeypatch.setattr(Seeded, "share", 0.3)
@@ -88,6 +90,7 @@ def seeded_fits(monkeypatch):
     return Seeded
 
 
+@pytest.mark.statistical(failure=0.05)
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", ESTIMATORS, ids=lambda v: "-".join(v[:3]))
 def test_whole_estimators_are_audited(arguments, seeded_fits):
@@ -97,6 +100,7 @@ def test_whole_estimators_are_audited(arguments, seeded_fits):
     assert data["proved_epsilon"] > 10 if exchanged else data["proved_epsilon"] == pytest.approx(8, rel=1e-3)
 
 
+@pytest.mark.statistical(failure=0.05)
 @pytest.mark.slow
 def test_a_network_is_audited(seeded_fits):
     pytest.importorskip("torch")
@@ -123,6 +127,7 @@ def saved(tmp_path):
     return tmp_path
 
 
+@pytest.mark.statistical(failure=0.05)
 @pytest.mark.slow
 def test_a_model_file_is_audited(saved, seeded_fits, monkeypatch):
     file, picture = str(saved / "model.gratis"), saved / "roc.png"

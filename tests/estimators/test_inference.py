@@ -90,6 +90,7 @@ def test_contrasts_and_joint_tests_are_those_of_the_covariance():
         MODEL.wald_test([[0, 1, 0], [0, 2, 0]])
 
 
+@pytest.mark.statistical(failure=0.01)
 @pytest.mark.slow
 def test_intervals_of_predictions_cover():
     rng = np.random.default_rng(5)

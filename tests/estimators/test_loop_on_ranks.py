@@ -71,6 +71,7 @@ def test_a_refusal_reaches_every_rank(ranks: list[dict[str, Any]]) -> None:
         assert "nothing was reserved" in rank["the ledger's refusal"]
 
 
+@pytest.mark.statistical(failure=0.05)
 def test_two_ranks_told_apart_by_what_they_release(tmp_path: Path) -> None:
     """The worst case of one step, its record on the rank that draws no noise: 80 % of the proof, no more than it."""
     program = Path(__file__).with_name("rank_of_audit.py")

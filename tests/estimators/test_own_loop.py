@@ -382,6 +382,7 @@ class HalfNoise(NoiseSource):
         return super().normal(std / 2, shape)
 
 
+@pytest.mark.statistical(failure=0.05)
 @pytest.mark.slow
 def test_statistics_of_a_worst_case_and_of_a_sabotage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Poisson steps on the pair that the accountant is about, as in audits/test_poisson_training.py.

@@ -300,6 +300,7 @@ def test_wide_tables_are_trained_without_second_moments(n_classes):
     assert model.score(X, y) > 0.6, "one direction explains the table: dimension does no harm"
 
 
+@pytest.mark.statistical(failure=0.05)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["regression", "classes"])
 def test_a_fit_pays_for_its_score_and_most_ranges_hold(kind: str) -> None:

@@ -63,6 +63,7 @@ def test_perturb_is_release_before_its_grid() -> None:
     assert np.allclose(noised - NoiseSource.insecure(4).normal(0.7, 3), [1.0, 0.0, -3.0])
 
 
+@pytest.mark.secure_noise
 def test_two_secure_sources_differ_and_one_does_not_repeat() -> None:
     first, second = NoiseSource.secure(), NoiseSource.secure()
     assert first.is_secure
@@ -71,6 +72,7 @@ def test_two_secure_sources_differ_and_one_does_not_repeat() -> None:
     assert np.array_equal(NoiseSource.insecure(3).normal(1.0, 4), NoiseSource.insecure(3).normal(1.0, 4))
 
 
+@pytest.mark.secure_noise
 def test_a_seed_is_refused_unless_the_caller_insists() -> None:
     with pytest.raises(GratisError, match="predictable"):
         noise_source(5)
@@ -83,6 +85,7 @@ def test_a_seed_is_refused_unless_the_caller_insists() -> None:
     assert noise_source().is_secure
 
 
+@pytest.mark.secure_noise
 def test_a_source_cannot_be_copied() -> None:
     source = NoiseSource.secure()
     for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
@@ -90,6 +93,7 @@ def test_a_source_cannot_be_copied() -> None:
             duplicate(source)
 
 
+@pytest.mark.secure_noise
 def test_a_forked_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     source = NoiseSource.secure()
     here = os.getpid()
@@ -114,6 +118,7 @@ def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.array_equal(NoiseSource.insecure(4).normal(1.0, 1000), threaded)
 
 
+@pytest.mark.statistical(failure=1e-8)
 def test_the_draws_of_a_sum_are_different_streams() -> None:
     """Twice the same stream would double one draw: variance 2σ², and a single draw to invert."""
     streams = [g.standard_normal(100_000) for g in NoiseSource.secure()._generators]
@@ -122,6 +127,7 @@ def test_the_draws_of_a_sum_are_different_streams() -> None:
     assert not set(streams[0]) & set(streams[1])
 
 
+@pytest.mark.statistical(failure=1e-8)
 def test_large_noise_has_the_announced_scale() -> None:
     drawn = NoiseSource.secure().normal(3.0, 200_000)
     assert drawn.std() == pytest.approx(3.0, rel=0.01)

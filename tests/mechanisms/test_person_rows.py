@@ -161,6 +161,7 @@ def shown(sides, runs=600, mu=2.0):
     return audit_scores(*map(np.array, descents), proved_mu=mu)
 
 
+@pytest.mark.statistical(failure=0.1)
 @pytest.mark.slow
 def test_an_audit_shows_four_fifths_of_the_proof_on_the_worst_person(monkeypatch):
     """All rows push one way on one side and the other way on the other; how many there are makes no difference."""

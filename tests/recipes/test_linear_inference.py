@@ -36,6 +36,7 @@ def fitted(seed):
     return model.fit(*table(seed))
 
 
+@pytest.mark.statistical(failure=0.01)
 @pytest.mark.slow
 def test_errors_are_as_large_as_stated_and_sampling_alone_would_not_explain_them():
     models = [fitted(seed) for seed in range(16)]

@@ -35,6 +35,7 @@ def fitted(seed):
     return DPLogisticRegression(1.0, 1e-6, inference=True, noise_seed=seed, **SEEDED).fit(X, y)
 
 
+@pytest.mark.statistical(failure=0.02)
 @pytest.mark.slow
 def test_errors_are_as_large_as_stated_and_sampling_alone_would_not_explain_them():
     models = [fitted(seed) for seed in range(12)]

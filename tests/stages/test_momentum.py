@@ -40,6 +40,7 @@ def unit_features(n, d=4, p=40):
     return WithConstant(CentredFeatures(base, np.zeros(p), row_norm=1.0)), X, np.arange(n) % 3
 
 
+@pytest.mark.statistical(failure=5e-3)
 @pytest.mark.slow
 def test_the_dual_has_the_law_of_the_primal():
     """Means and variances of θ over many draws, the primal on features with the records' own coordinates."""

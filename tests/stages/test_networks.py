@@ -179,6 +179,7 @@ def looks_like_poisson(table: np.ndarray, rate: float) -> bool:
     return bool(counts > 1e-4 and abs(sizes - 1) < 0.3 and abs(repeats - 1) < 0.3)
 
 
+@pytest.mark.statistical(failure=3e-4)
 def test_sampler_law(rng: np.random.Generator) -> None:
     table = included(list(SAMPLING.batches(NoiseSource.insecure(4))))
     assert len(table) == SAMPLING.event.steps

@@ -96,6 +96,7 @@ def distinguish(event, X, y, other, difference, *, source=NoiseSource, middle=No
     return mu_and_lower_bound(first, second, middle)
 
 
+@pytest.mark.statistical(failure=0.01)
 @pytest.mark.slow
 def test_the_trainer_keeps_its_promise_and_attains_it_on_the_adversarial_stream():
     event = output_perturbation(rho=1.0)
@@ -107,6 +108,7 @@ def test_the_trainer_keeps_its_promise_and_attains_it_on_the_adversarial_stream(
     assert estimate >= 0.8 * rho
 
 
+@pytest.mark.statistical(failure=1e-6)
 @pytest.mark.slow
 def test_leaving_the_cap_out_is_caught(monkeypatch):
     monkeypatch.setattr("gratis.stages.one_pass_kernels.advance", advance_without_cap)
@@ -118,6 +120,7 @@ def test_leaving_the_cap_out_is_caught(monkeypatch):
     assert lower > 3 * amplification_by_iteration(event)
 
 
+@pytest.mark.statistical(failure=0.01)
 @pytest.mark.slow
 def test_the_capped_trainer_does_not_fall_for_the_stream_that_breaks_the_uncapped_one():
     event = output_perturbation(rho=1.0)
@@ -126,6 +129,7 @@ def test_the_capped_trainer_does_not_fall_for_the_stream_that_breaks_the_uncappe
     assert lower <= amplification_by_iteration(event)
 
 
+@pytest.mark.statistical(failure=1e-6)
 @pytest.mark.slow
 def test_half_the_noise_is_caught():
     event = output_perturbation(rho=1.0)
@@ -149,6 +153,7 @@ def blocks():
     return made, X, y
 
 
+@pytest.mark.statistical(failure=0.01)
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 5])
 def test_noise_inside_the_pass_counts_as_the_formula_says(batch):
@@ -168,6 +173,7 @@ def test_noise_inside_the_pass_counts_as_the_formula_says(batch):
     assert estimate >= 0.8 * rho
 
 
+@pytest.mark.statistical(failure=1e-6)
 @pytest.mark.slow
 def test_forgetting_the_noise_inside_the_pass_is_caught():
     event, X, y = blocks()

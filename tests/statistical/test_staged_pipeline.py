@@ -133,12 +133,14 @@ def audited_mu(relation, noise_scale, runs):
     return float(norm.ppf(power) - norm.ppf(size))
 
 
+@pytest.mark.statistical(failure=0.01)
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_audit_stays_below_the_proved_mu(relation):
     assert 0.25 * MU < audited_mu(relation, 1.0, 100) <= MU
 
 
+@pytest.mark.statistical(failure=0.05)
 @pytest.mark.slow
 @pytest.mark.parametrize(("relation", "runs"), [(Neighbouring.REPLACE_ONE, 400), (Neighbouring.ZERO_OUT, 150)])
 def test_negative_control_halved_noise_is_caught(relation, runs):
