@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from gratis.records.errors import MissingExtraError
-from gratis.records.events import Composition, Event, LeafEvent, PoissonSubsampledGaussian
+from gratis.records.events import Event, PoissonSubsampledGaussian
 from gratis.records.neighbouring import Neighbouring
 
 __all__ = ["pld_delta_upper_bound", "pld_epsilon_upper_bound"]
@@ -38,18 +38,17 @@ def _library() -> Any:
 @lru_cache(maxsize=32)
 def _accountant(event: Event) -> Any:
     """Compose the event in a PLD accountant under the event's own relation, never the library's default."""
-    from gratis.accounting.composition import compose_mu, leaf_mu
+    from gratis.accounting.composition import compose_mu, leaf_mu, sequential_parts
 
     library = _library()
-    leaves: tuple[LeafEvent, ...] = event.leaves() if isinstance(event, Composition) else (event,)
-    relation = leaves[0].neighbouring
+    relation = event.leaves()[0].neighbouring
     theirs = library.NeighboringRelation
     accountant = library.pld.PLDAccountant(
         theirs.REPLACE_ONE if relation is Neighbouring.REPLACE_ONE else theirs.REPLACE_SPECIAL,
         value_discretization_interval=_DISCRETISATION,
     )
     mus: list[float] = []
-    for leaf in leaves:
+    for leaf in sequential_parts(event):
         if isinstance(leaf, PoissonSubsampledGaussian):
             if _is_hopeless(leaf):
                 accountant.compose(library.GaussianDpEvent(0.0))

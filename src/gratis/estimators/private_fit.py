@@ -19,7 +19,7 @@ from gratis.mechanisms.noise import NoiseSource, noise_source
 from gratis.recipes.recipe import Recipe
 from gratis.records.certificates import Selection
 from gratis.records.errors import GratisError
-from gratis.records.events import Composition, Event, FullBatchDescent
+from gratis.records.events import Event, FullBatchDescent
 from gratis.records.facts import Facts
 from gratis.records.plans import Plan
 from gratis.records.predictions import Prediction
@@ -170,7 +170,7 @@ class PrivateFit(RecordReader):
 
 def _releases(event: Event) -> int:
     """How many releases an event makes: fixed by the plan. One pass makes a single one."""
-    leaves = event.leaves() if isinstance(event, Composition) else (event,)
+    leaves = event.leaves()
     return sum(leaf.steps if isinstance(leaf, FullBatchDescent) else getattr(leaf, "count", 1) for leaf in leaves)
 
 

@@ -20,7 +20,7 @@ from gratis.mechanisms.noise import NoiseSource
 from gratis.records.budget import Budget
 from gratis.records.certificates import Certificate, Selection
 from gratis.records.errors import GratisError
-from gratis.records.events import Event
+from gratis.records.events import Event, Parallel
 from gratis.records.plans import Plan
 
 __all__ = ["LateLedger", "Release", "uninterrupted", "without_ledger"]
@@ -135,17 +135,30 @@ class LateLedger(Ledger):
         super().__init__(path)
         self.reservations: list[Reservation] = []
         self._ended: list[tuple[str, Event]] = []
+        self._beside: Event | None = None
+
+    @contextmanager
+    def beside(self, event: Event | None) -> Iterator[None]:
+        """Let what is reserved inside the block pay for `event` too, a release on other records: one entry for both."""
+        self._beside = event
+        try:
+            yield
+        finally:
+            self._beside = None
 
     def reserve(self, name: str, event: Event, **words: Any) -> Reservation:
         """Reserve, and remember that something was: also when the process is told to stop meanwhile."""
+        whole = event if self._beside is None else Parallel((event, self._beside))
         with uninterrupted():
-            self.reservations.append(super().reserve(name, event, **words))
+            self.reservations.append(super().reserve(name, whole, **words))
         return self.reservations[-1]
 
     def commit(self, reservation_id: str, event: Event) -> Reservation:
         """Note that the training has ended; `settle` writes it into the file."""
-        self._ended.append((reservation_id, event))
-        return self.reservation(reservation_id)
+        reserved = self.reservation(reservation_id)
+        parts = reserved.event.events if isinstance(reserved.event, Parallel) else ()
+        self._ended.append((reservation_id, reserved.event if event in parts[:1] else event))
+        return reserved
 
     def settle(self) -> dict[str, Any] | None:
         """Commit what has ended; return the last such reservation as certificates hold it."""

@@ -23,7 +23,7 @@ from gratis.numerics.rounding import ROWS_PER_CHUNK, rounding_inflation
 from gratis.records.budget import Budget
 from gratis.records.certificates import Selection
 from gratis.records.errors import GratisError
-from gratis.records.events import Composition, GaussianRelease
+from gratis.records.events import Composition, GaussianRelease, Parallel
 from gratis.records.neighbouring import Neighbouring
 
 __all__ = ["DISJOINT", "DPSearchCV", "search_scores_event"]
@@ -61,7 +61,7 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     **Guarantee**: all candidates, all scores and the choice together are (ε, δ)-DP under `neighbouring`. A record is in
     one part: in the first it moves the candidates alone, whose shares of μ² add up to 1; in the second the scores
-    alone, for given candidates. `certificate_` states the first, `score_certificate_` the second; parts are disjoint.
+    alone, for given candidates (docs/proofs/parallel.md). `certificate_` states both, `score_certificate_` the second.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
     score_share : float, default 0.2
         Share of the rows on which candidates are scored, at most 0.5.
     ledger, dataset : Ledger or path, and str, default None and None
-        A ledger and the name of the data set's budget in it; the candidates together are reserved there.
+        A ledger and the name of the data set's budget in it; candidates and scores together are reserved there.
     noise_seed, insecure_reproducible : int and bool, default None and False
         For tests only: noise from a seed protects nothing, and the certificate says so.
 
@@ -126,8 +126,8 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         scoring = search_scores_event(int(held.sum()), len(models), budget=budget)
         noise = self._noise()
         release = Release(
-            training, budget, noise, ledger=models[0]._opened(self.ledger, self.dataset), dataset=self.dataset,
-            purpose="search", selection=Selection.INCLUDED, assumptions=(DISJOINT,),
+            Parallel((training, scoring)), budget, noise, ledger=models[0]._opened(self.ledger, self.dataset),
+            dataset=self.dataset, purpose="search", selection=Selection.INCLUDED,
         )  # fmt: skip
         with release:
             for model in models:

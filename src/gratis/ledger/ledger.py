@@ -27,7 +27,7 @@ from gratis.ledger.spending import check_affordable, spending
 from gratis.ledger.storage import FORMAT, Snapshot, append, create_file, read, transact, writer
 from gratis.records.budget import Budget
 from gratis.records.errors import LedgerError
-from gratis.records.events import Composition, Event, LeafEvent
+from gratis.records.events import Event
 from gratis.records.notebook import card
 from gratis.records.record import JsonObject
 
@@ -151,7 +151,7 @@ class Ledger:
         `persons` is given where the unit of the event is a person with all rows: what the ids are called, or "". The
         note tells it. All that is reserved from one budget has one unit: costs of different units do not add up.
         """
-        if not isinstance(event, LeafEvent | Composition):
+        if not isinstance(event, Event):
             raise LedgerError(f"only an event can be reserved, got {type(event).__name__}; nothing was reserved")
         if note.startswith(UNIT):
             raise LedgerError(f"a note cannot begin with {UNIT!r}: the ledger says that itself; nothing was reserved")

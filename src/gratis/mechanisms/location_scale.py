@@ -196,7 +196,7 @@ def hidden_share(event: Event, *, label: str = "features") -> float:
     >>> round(hidden_share(plan.event), 3), hidden_share(plan.event, label="target")
     (0.093, 0.0)
     """
-    leaves = event.leaves() if isinstance(event, Composition) else (event,)
+    leaves = event.leaves()
     found = {leaf.label: leaf for leaf in leaves if isinstance(leaf, GaussianRelease)}
     counts, mean = (found.get(f"{label}: {name}") for name in (_SPREAD, _MEAN))
     if counts is None or mean is None:
