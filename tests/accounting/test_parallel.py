@@ -154,9 +154,7 @@ def test_whole_fits_move_by_no_more_than_the_larger_part(relation: Neighbouring,
 def test_a_row_in_both_parts_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control: the score is made of all rows, those of the model too."""
     rows = table_job.TableJob._rows
-    monkeypatch.setattr(
-        table_job.TableJob, "_rows", lambda job, part: rows(job, "all" if part == "held-out" else part)
-    )
+    monkeypatch.setattr(table_job.TableJob, "_rows", lambda job, part: rows(job, "all" if part == "held-out" else part))
     monkeypatch.setattr(
         table_job.TableJob, "score_event",
         property(lambda job: table_job.evaluation_event(job.n_rows, job.plan.budget, classes=None)),

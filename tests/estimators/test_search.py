@@ -75,7 +75,9 @@ def searched(table: Any, relation: Neighbouring, classes: list[int] | None) -> A
             own_source = PrivateFit._noise_source
             patched.setattr(PrivateFit, "_noise_source", lambda self: tap(own_source(self)))
             made.fit(table.X, table.y)
-        return Fitted(made.certificate_.event, (made.noisy_losses_, made.best_index_, made.certificate_, made.score_certificate_))
+        return Fitted(
+            made.certificate_.event, (made.noisy_losses_, made.best_index_, made.certificate_, made.score_certificate_)
+        )
 
     return train
 

@@ -110,8 +110,9 @@ class PrivateFit(RecordReader):
             recipe.prepare()
         release = self._release(planned, recipe, assumptions=assumed, persons=ids_name(groups))
         with release, np.errstate(all="ignore"), counted(RELEASES, _releases(planned.event)):
-            released = recipe.run(rows, noise=release.noise)
-        self._keep(planned, released, classes, release)
+            self._keep(planned, recipe.run(rows, noise=release.noise), classes)
+            release.bind(self)
+        self.certificate_ = release.certificate
         note_training(self, X)
         return self
 
@@ -131,12 +132,11 @@ class PrivateFit(RecordReader):
         """`fit` on a stream."""
         return self.fit(stream)
 
-    def _keep(self, plan: Plan, released: Any, classes: NDArray[Any] | None, release: Release) -> None:
+    def _keep(self, plan: Plan, released: Any, classes: NDArray[Any] | None) -> None:
         if classes is not None:
             self.classes_ = classes
         self.plan_, self.prediction_ = plan, plan.prediction
         self._publish(released)
-        release.certify(self)
 
     def _noise_source(self) -> NoiseSource:
         return noise_source(self.noise_seed, insecure_reproducible=self.insecure_reproducible)
@@ -159,7 +159,7 @@ class PrivateFit(RecordReader):
         return Release(
             plan.event, plan.budget, self._noise_source(), ledger=self._opened(self.ledger, self.dataset),
             dataset=self.dataset, plan=plan, selection=self._selection(recipe), assumptions=assumptions,
-            persons=persons,
+            persons=persons, model=type(self).__name__,
         )  # fmt: skip
 
     def _selection(self, recipe: Recipe) -> Selection:

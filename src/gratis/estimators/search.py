@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted
 from gratis.accounting import calibrate_mu, issue_certificate, share_of_budget
 from gratis.estimators.private_fit import PrivateFit
 from gratis.estimators.release import Release
-from gratis.estimators.released_arrays import arrays_digest, released_arrays
 from gratis.mechanisms.noise import NoiseSource, noise_source
 from gratis.numerics.rounding import ROWS_PER_CHUNK, rounding_inflation
 from gratis.records.budget import Budget
@@ -127,7 +126,7 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         noise = self._noise()
         release = Release(
             Parallel((training, scoring)), budget, noise, ledger=models[0]._opened(self.ledger, self.dataset),
-            dataset=self.dataset, purpose="search", selection=Selection.INCLUDED,
+            dataset=self.dataset, purpose="search", selection=Selection.INCLUDED, model=type(models[0]).__name__,
         )  # fmt: skip
         with release:
             for model in models:
@@ -137,10 +136,11 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
             for start in range(0, len(losses), ROWS_PER_CHUNK):
                 total += losses[start : start + ROWS_PER_CHUNK].sum(axis=0)
             noisy = noise.release(total, scoring.noise_std)
+            self.best_index_ = int(np.argmin(noisy))
+            self.best_estimator_ = models[self.best_index_]
+            release.bind(self.best_estimator_)
         self.noisy_losses_ = np.clip(noisy / max(len(losses), 1), 0.0, 1.0)
-        self.best_index_ = int(np.argmin(noisy))
         self.best_params_ = candidates[self.best_index_]
-        self.best_estimator_ = models[self.best_index_]
         self._certify(release, scoring, budget, noise)
         return self
 
@@ -193,8 +193,7 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
     def _certify(self, release: Release, scoring: GaussianRelease, budget: Budget, noise: NoiseSource) -> None:
         best = self.best_estimator_
         stated = best.certificate_.assumptions + release.certificate.assumptions
-        digest = arrays_digest(released_arrays(best))
-        self.certificate_ = replace(release.certificate, assumptions=stated, released=digest)
+        self.certificate_ = replace(release.certificate, assumptions=stated)
         self.score_certificate_ = issue_certificate(
             event=scoring,
             budget=budget,
