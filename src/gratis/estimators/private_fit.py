@@ -14,6 +14,7 @@ from gratis.estimators.persons import refuse_unless_sums, rows_of_persons
 from gratis.estimators.record_reader import RecordReader
 from gratis.estimators.release import Release
 from gratis.estimators.values import CLASSES_OCCUR, ROWS_A_CLASS, refuse_text
+from gratis.estimators.worth import warn_if_worthless
 from gratis.ledger import Ledger
 from gratis.mechanisms.noise import NoiseSource, noise_source
 from gratis.recipes.recipe import Recipe
@@ -109,6 +110,7 @@ class PrivateFit(RecordReader):
         if hasattr(recipe, "prepare"):
             recipe.prepare()
         release = self._release(planned, recipe, assumptions=assumed, persons=ids_name(groups))
+        warn_if_worthless(planned, facts)
         with release, np.errstate(all="ignore"), counted(RELEASES, _releases(planned.event)):
             self._keep(planned, recipe.run(rows, noise=release.noise), classes)
             release.bind(self)

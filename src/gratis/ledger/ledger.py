@@ -23,7 +23,7 @@ from gratis.ledger.payloads import (
     ReservationPayload,
     unit_of_persons,
 )
-from gratis.ledger.spending import Price, check_affordable, price, spending
+from gratis.ledger.spending import Price, check_affordable, price, refuse_other_relation, spending
 from gratis.ledger.storage import FORMAT, Snapshot, append, create_file, read, transact, writer
 from gratis.records.budget import Budget
 from gratis.records.errors import LedgerError
@@ -180,6 +180,7 @@ class Ledger:
     def price(self, name: str, event: Event) -> Price:
         """Return what `reserve` would take for the event, and whether it would; nothing is reserved."""
         account = _account(self._read()[1], name)
+        refuse_other_relation(name, account.budget, event)
         return price(account.budget, account.events, event)
 
     def commit(self, reservation_id: str, event: Event, *, released: str | None = None) -> Reservation:

@@ -13,7 +13,16 @@ from gratis.records.errors import BudgetExceededError, GratisError, LedgerError
 from gratis.records.events import Composition, Event, GaussianRelease
 from gratis.records.guarantees import GDPGuarantee, GDPWithFailureGuarantee, Guarantee
 
-__all__ = ["Price", "Spending", "check_affordable", "largest_fitting", "price", "spending", "total_mu"]
+__all__ = [
+    "Price",
+    "Spending",
+    "check_affordable",
+    "largest_fitting",
+    "price",
+    "refuse_other_relation",
+    "spending",
+    "total_mu",
+]
 
 # A plan calibrated to exactly the whole budget may miss it by rounding alone; below this the message says so.
 _ROUNDING = 1e-9
@@ -117,8 +126,8 @@ def spending(budget: Budget, events: tuple[Event, ...]) -> Spending:
     return Spending(mu=mu, epsilon=epsilon)
 
 
-def check_affordable(name: str, budget: Budget, spent: tuple[Event, ...], event: Event) -> None:
-    """Refuse an event that the budget is not proved to cover together with everything already reserved."""
+def refuse_other_relation(name: str, budget: Budget, event: Event) -> None:
+    """Refuse an event that is stated under another relation than the budget: their costs do not add up."""
     relation = event.neighbouring
     if relation is None:
         raise LedgerError("an event that releases nothing needs no reservation; nothing was reserved")
@@ -127,6 +136,11 @@ def check_affordable(name: str, budget: Budget, spent: tuple[Event, ...], event:
             f"the budget {name!r} is stated under {budget.neighbouring}, the event under {relation}; "
             "plan the run under the budget's relation; nothing was reserved"
         )
+
+
+def check_affordable(name: str, budget: Budget, spent: tuple[Event, ...], event: Event) -> None:
+    """Refuse an event that the budget is not proved to cover together with everything already reserved."""
+    refuse_other_relation(name, budget, event)
     after = spending(budget, (*spent, event))
     if after.fits(budget):
         return
