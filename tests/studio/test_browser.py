@@ -96,6 +96,16 @@ class Browser:
     def says(self, text: str, selector: str = "main") -> str:
         return str(self.until(lambda: (found := self.one(selector).text) and text in found and found))
 
+    def folded(self, selector: str) -> list[str]:
+        """The texts of elements, shown or not."""
+
+        def texts() -> list[str]:
+            found = self.driver.find_elements("css selector", selector)
+            return [one.get_attribute("textContent") for one in found]
+
+        listed: list[str] = self.until(texts)
+        return listed
+
     def quit(self) -> None:
         self.driver.quit()
 
@@ -240,19 +250,17 @@ def test_one_price_everywhere(browser: Browser, started: Callable[[], Any], fold
     asked = re.search(price, browser.until(lambda: browser.one("dialog[open]").text))
     browser.click("#confirm-button")
     browser.until(lambda: browser.one("#run-card").get_attribute("data-state") == "done")
-    browser.driver.execute_script("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
-    logged = re.search(
-        rf"This run takes ({price}) from 'wages'", browser.until(lambda: browser.one("#run-card pre").text)
-    )
-    listed = browser.until(lambda: browser.driver.find_elements("css selector", "table.releases tr"))
+    # Both stand in folded parts of the page.
+    logged = re.search(rf"This run takes ({price}) from 'wages'", browser.folded("#run-card pre")[0])
+    listed = browser.folded("table.releases tr")
     (entry,) = Ledger.open(folder / "budgets.ledger").status("wages").releases
     told = CliRunner().invoke(ledger_command, ["show", str(folder / "budgets.ledger")]).output
     assert asked is not None
     assert logged is not None
     assert planned[0] == asked[0] == logged[1] == entry.price
     assert len(listed) == 1
-    assert entry.price in listed[0].text
-    assert str(entry.released)[:12] in listed[0].text
+    assert entry.price in listed[0]
+    assert str(entry.released)[:12] in listed[0]
     assert entry.price in told
     status = Ledger.open(folder / "budgets.ledger").status("wages")
     spent = dict(status.facts)["spent"]

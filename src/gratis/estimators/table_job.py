@@ -35,7 +35,7 @@ from gratis.rows.readings import ColumnReading
 from gratis.rows.scratch import scratch_folder
 from gratis.rows.tables import Table
 
-__all__ = ["TableFit", "TableJob"]
+__all__ = ["StoredTableJob", "TableFit", "TableJob"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,30 @@ class TableFit:
     job: TableJob = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class StoredTableJob:
+    """What a planned fit is once it was pickled: what is public of it, and no row. It can be read, and not run."""
+
+    plan: FitPlan
+    event: Event
+    readings: tuple[ColumnReading, ...]
+    sentences: tuple[str, ...]
+
+    def words(self) -> list[str]:
+        """The plan in sentences."""
+        return list(self.sentences)
+
+    def run(self, **_: Any) -> TableFit:
+        """Refuse: the rows were left behind."""
+        raise GratisError("this planned fit was stored, without its rows: plan it anew from the table")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableJob:
-    """A fit that is planned to the end and has spent nothing."""
+    """A fit that is planned to the end and has spent nothing.
+
+    It may hold the rows of a data frame; pickled, it becomes a `StoredTableJob`, which holds none.
+    """
 
     table: Table
     schema: TableSchema
@@ -71,6 +92,15 @@ class TableJob:
     missing_target: str = "refuse"
     task_words: str | None = None
     persons: TablePersons | None = None
+
+    def __reduce__(self) -> tuple[type[StoredTableJob], tuple[Any, ...]]:
+        return StoredTableJob, (self.plan, self.event, self.readings, tuple(self.words()))
+
+    def __copy__(self) -> TableJob:
+        return self
+
+    def __deepcopy__(self, _: Any) -> TableJob:
+        return self
 
     @property
     def training(self) -> EncodedRows:
