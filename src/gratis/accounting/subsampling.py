@@ -1,6 +1,6 @@
 """Poisson-subsampled events through dp-accounting's privacy loss distributions (Doroshenko et al. 2022).
 
-No accountant is written here: the library is imported when it is needed and brought by the `nn` extra.
+No accountant is written here: the library is imported when it is needed and brought by the extra `poisson`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import math
 from functools import lru_cache
 from typing import Any
 
-from gratis.records.errors import MissingExtraError
 from gratis.records.events import Event, PoissonSubsampledGaussian
+from gratis.records.extras import missing_extra
 from gratis.records.neighbouring import Neighbouring
 
 __all__ = ["pld_delta_upper_bound", "pld_epsilon_upper_bound"]
@@ -29,9 +29,7 @@ def _library() -> Any:
         import dp_accounting
         from dp_accounting import pld  # noqa: F401  the submodule must be loaded
     except ImportError:
-        raise MissingExtraError(
-            "subsampled training is accounted with dp-accounting; install it with: pip install 'gratis[nn]'"
-        ) from None
+        raise missing_extra("subsampled training is accounted with dp-accounting", "poisson") from None
     return dp_accounting
 
 
