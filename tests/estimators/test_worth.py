@@ -82,7 +82,7 @@ def test_the_command_stops_unless_yes(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "100 rows of 5 columns at epsilon 1 are predicted to lose most of what there is to learn" in said
     assert re.search(r"about \d+ rows or epsilon [\d.]+ would do; nothing was spent: add --yes", said)
     assert ledger.status("t").reservations == 0
-    assert not (tmp_path / "out").exists()
+    assert not list((tmp_path / "out").iterdir())
     assert run([*command, "--dry-run", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert "would do" in shown["plan"]["worthless"]

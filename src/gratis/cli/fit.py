@@ -130,8 +130,6 @@ def fit(
             console.print(sentence, highlight=False, soft_wrap=True, markup=False)
         if plan["worthless"] and (dry_run or yes):
             console.print(f"{plan['worthless']}.", highlight=False, soft_wrap=True, markup=False)
-        elif plan["worthless"]:
-            raise GratisError(f"{plan['worthless']}; nothing was spent: add --yes to spend it all the same")
         if dry_run:
             emit(
                 {"plan": plan, "spent": False}, as_json=as_json, text="dry run: nothing was read for training or spent"
@@ -147,6 +145,8 @@ def fit(
         client = stack.enter_context(connected(cluster))
         with showing("checking that every cell can be read", quiet=as_json):
             job.check(client)
+        if plan["worthless"] and not yes:  # asked last: whatever else is refused comes before it
+            raise GratisError(f"{plan['worthless']}; nothing was spent: add --yes to spend it all the same")
         run.follow(folder, books, budget)
         with showing("training", quiet=as_json), warnings.catch_warnings():
             warnings.simplefilter("ignore", WorthlessFitWarning)  # it was said above
