@@ -435,7 +435,7 @@ def arguments(rng: Rng, folder: Path) -> list[str]:
     kept = {k: v for k, v in options[command].items() if rng.random() < (0.9 if k in needed else 0.3)}
     found = command.split() + [part for key, word in kept.items() for part in (f"--{key}", word)]
     if command == "fit":
-        found += ["--no-audit", *(["--dry-run"] if rng.random() < 0.7 else [])]
+        found += ["--no-audit", "--yes", *(["--dry-run"] if rng.random() < 0.7 else [])]
         found += [flag for flag in ("--balanced", "--inference") if rng.random() < 0.1]
     files = {"ledger create": [str(folder / "l.ledger")], "fit": [table], "compare": [table], "schema": [table],
              "predict": [value(model), table], "report": [value(model, table)],

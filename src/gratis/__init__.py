@@ -15,6 +15,7 @@ _LAZY = {
     "Estimate": "gratis.records.predictions",
     "GratisError": "gratis.records.errors",
     "PrivacyLeakWarning": "gratis.records.errors",
+    "WorthlessFitWarning": "gratis.records.errors",
     "Ledger": "gratis.ledger",
     "DPAdditiveClassifier": "gratis.estimators",
     "DPAdditiveRegressor": "gratis.estimators",

@@ -22,6 +22,7 @@ import numpy as np
 import gratis
 from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
+from gratis.records.extras import install_command
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -170,8 +171,8 @@ def _connect(execution: Execution, stack: ExitStack) -> None:
             register_ray()
     except ImportError:
         raise GratisError(
-            f"the backend {execution.backend!r} is not installed; "
-            f"install it with `pip install 'gratis[{execution.backend}]'` or take --backend loky"
+            f"the backend {execution.backend!r} is not installed: {install_command(execution.backend)}; or take "
+            "--backend loky"
         ) from None
 
 

@@ -101,7 +101,7 @@ def test_encodings_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     command = ["fit", str(path), "--target", "y", *BUDGET, "--hash", "2", "--output", str(tmp_path / "out")]
     assert run(command) == 2
     assert "--encoding windows-1252" in capsys.readouterr().err
-    assert run([*command, "--encoding", "windows-1252"]) == 0
+    assert run([*command, "--encoding", "windows-1252", "--yes"]) == 0
 
 
 @pytest.mark.slow

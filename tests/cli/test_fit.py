@@ -90,7 +90,12 @@ def test_from_file_to_report_and_back(folder: Path, tmp_path: Path, capsys: pyte
     }  # fmt: skip
     for name in ("certificate.json", "evaluation-certificate.json"):
         assert verify_certificate(Certificate.read(out / name)) == []
-    assert ledger.status("people").reservations == 2
+    # One entry for model and score, of disjoint rows: the price that was shown is what the ledger charges.
+    status = ledger.status("people")
+    (entry,) = status.releases
+    assert shown["plan"]["price"] == entry.price
+    assert (entry.model, entry.released) == ("DPLinearRegression", Certificate.read(out / "certificate.json").released)
+    assert "held out, and the score on them costs nothing more" in " ".join(shown["plan"]["words"])
 
     # predict gives what the estimator gives, in the file's order, whatever the file's format
     for source, ending in (("t.parquet", "csv"), ("t.csv", "parquet")):
@@ -370,14 +375,14 @@ def test_the_model_is_saved_before_the_ledger_hears_of_it(
 ) -> None:
     ledger = people(tmp_path)
 
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise LedgerError("the ledger is damaged")
 
     monkeypatch.setattr(Ledger, "commit", broken)
     assert run(fit_command(folder, tmp_path)) == 2
     said = capsys.readouterr().err.strip().split("\n")[-1]
     assert f"the model is saved in '{tmp_path / 'out' / 'model.gratis'}'" in said
-    assert "is spent of the budget 'people' (mu " in said
+    assert "is spent of the budget 'people' (one more release of epsilon " in said
     assert len(ledger.status("people").never_committed) == 1
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"model.gratis", "certificate.json"}
     written = Certificate.read(tmp_path / "out" / "certificate.json")
@@ -447,7 +452,7 @@ def test_a_full_disk_says_what_is_spent_and_what_is_left(
     assert run(fit_command(folder, tmp_path, "--force")) == 2
     said = capsys.readouterr().err.strip().split("\n")[-1]
     assert ("File too large" if everywhere else "No space left") in said
-    assert "is spent of the budget 'people' (mu " in said
+    assert "is spent of the budget 'people' (one more release of epsilon " in said
     # the old pair is as it was, also with --force
     assert {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir() if p.name in old} == old
     status = ledger.status("people")
@@ -521,12 +526,12 @@ def test_a_signal_gets_a_sentence_on_what_is_spent(
         assert status.reservations == 0
         assert not list((tmp_path / "out").iterdir())
     elif where in ("reserving", "training"):
-        assert "is spent of the budget 'people' (mu " in said
+        assert "is spent of the budget 'people' (one more release of epsilon " in said
         assert "there is no model" in said
         assert len(status.never_committed) == 1
     else:
         assert f"the model is saved in '{model}', and" in said
-        assert "is spent of the budget 'people' (mu " in said
+        assert "is spent of the budget 'people' (one more release of epsilon " in said
         assert status.never_committed == ()
         assert load_model(model).estimator.certificate_ == Certificate.read(tmp_path / "out" / "certificate.json")
 

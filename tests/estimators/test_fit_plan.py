@@ -107,7 +107,7 @@ def test_a_plan_of_another_process_is_what_runs(name: str, plans_of_another_proc
     )
     task = ["--task", "regression"] if classes is None else ["--task", "classification", "--classes", "0,1"]
     given = ["--plan", str(plans_of_another_process / f"{name}.json"), "--output", str(output)]
-    assert run(["fit", str(table), "--target", "y", *task, *given, "--no-audit", "--no-report"]) == 0
+    assert run(["fit", str(table), "--target", "y", *task, *given, "--no-audit", "--no-report", "--yes"]) == 0
     assert Certificate.read(output / "certificate.json").event == read.event
 
 

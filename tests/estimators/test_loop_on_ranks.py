@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("dp_accounting")
@@ -17,12 +18,14 @@ if not torch.distributed.is_available():
     pytest.skip("this torch has no distributed processes", allow_module_level=True)
 
 import gratis  # noqa: E402
+from gratis.accounting import account, delta_upper_bound  # noqa: E402
 from gratis.audits.distinguishing import audit_scores  # noqa: E402
 from gratis.numerics.network_rounding import network_rounding_inflation  # noqa: E402
 from gratis.records.budget import Budget  # noqa: E402
+from gratis.records.events import PoissonSubsampledGaussian  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
-from rank_of_audit import MU  # noqa: E402
+from rank_of_audit import MU, RATE, SIGMA  # noqa: E402
 from rank_of_loop import CLIP, RECORDS, train  # noqa: E402
 
 RANKS = 2
@@ -84,3 +87,13 @@ def test_two_ranks_told_apart_by_what_they_release(tmp_path: Path) -> None:
     assert not honest.alarm
     assert honest.mu.low > 0.8 * MU
     assert audit_scores(*map(np.array, said["HalfNoise"]), proved_mu=MU).alarm  # the negative control
+    # With Poisson batches: the advantage of the best test, which is δ at ε = 0.
+    event = PoissonSubsampledGaussian(sampling_rate=RATE, noise_multiplier=SIGMA, steps=1, neighbouring="zero-out")
+    proved = delta_upper_bound(account(event), epsilon=0.0)
+
+    def advantage(kind: str) -> float:
+        found = audit_scores(*map(np.array, said[f"Poisson {kind}"]), proved_mu=float("inf"))
+        return 1 - 2 * float(ndtr(-found.mu.low / 2))
+
+    assert 0.6 * proved < advantage("NoiseSource") <= proved
+    assert advantage("HalfNoise") > proved

@@ -7,6 +7,7 @@ import pickle
 import shutil
 from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from gratis.audits.distinguishing import audit_scores  # noqa: E402
 from gratis.audits.hostile import HostileTables  # noqa: E402
 from gratis.audits.replay import Fitted  # noqa: E402
 from gratis.audits.trainings import audit_tables  # noqa: E402
+from gratis.cli.program import run  # noqa: E402
+from gratis.estimators.released_arrays import arrays_digest, module_arrays  # noqa: E402
 from gratis.mechanisms import ghost_clipping  # noqa: E402
 from gratis.mechanisms.ghost_clipping import ClippedGradientSum  # noqa: E402
 from gratis.mechanisms.noise import NoiseSource  # noqa: E402
@@ -462,3 +465,73 @@ def test_the_usual_loss_does_not_raise_on_one_label() -> None:
     assert loop_for(module, targets=wrong, loss=nn.CrossEntropyLoss(reduction="none")).step() == 1
     with pytest.raises(GratisError, match="function of its own"):
         loop_for(module, loss=nn.CrossEntropyLoss(label_smoothing=0.1))
+
+
+def killed(ledger: Any, steps: int, **more: Any) -> Any:
+    """A run that released some steps and was killed before it wrote a checkpoint: only the ledger knows of it."""
+    loop = loop_for(build_mlp([8, 3]), ledger=ledger, dataset="people", **POISSON | more)
+    for _ in range(steps):
+        loop.step()
+    return loop
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_goes_on(ledger: Any) -> None:
+    old = killed(ledger, 3)
+    claimed = ledger.claimed_steps(ledger.status("people").never_committed[0].id)
+    assert claimed >= 3
+    loop = loop_for(build_mlp([8, 3]), ledger=ledger, dataset="people", **POISSON)
+    loop.take_over()
+    assert loop.n_released == claimed  # what was claimed may have been released
+    with pytest.raises(GratisError, match="before the first step"):
+        loop.take_over()
+    assert list(loop) == list(range(claimed + 1, 9))
+    status = ledger.status("people")
+    assert (status.reservations, status.never_committed) == (1, ())
+    assert not verify_certificate(loop.certificate)
+    # The old one, were it alive, releases nothing more; and nobody takes over what is finished.
+    while old.n_released < claimed:
+        old.step()  # of those that it had claimed
+    with pytest.raises(GratisError, match="not committed yet"):
+        old.step()
+    with pytest.raises(GratisError, match="no unfinished runs"):
+        loop_for(build_mlp([8, 3]), ledger=ledger, dataset="people", **POISSON).take_over()
+
+
+def test_of_several_unfinished_runs_one_is_named(ledger: Any) -> None:
+    killed(ledger, 1)
+    killed(ledger, 2)
+    first, second = (entry.id for entry in ledger.status("people").never_committed)
+    loop = loop_for(build_mlp([8, 3]), ledger=ledger, dataset="people", **POISSON)
+    with pytest.raises(GratisError, match=f"2 unfinished runs of this schedule: name one of {first}, {second}"):
+        loop.take_over()
+    other = loop_for(build_mlp([8, 3]), ledger=ledger, dataset="people", **POISSON | {"steps": 4})
+    with pytest.raises(GratisError, match="of another run"):
+        other.take_over(second)
+    loop.take_over(second)
+    assert loop.n_released == ledger.claimed_steps(second)
+    with pytest.raises(GratisError, match="only a run with a ledger"):
+        loop_for(build_mlp([8, 3]), **POISSON).take_over()
+
+
+def test_the_certificate_is_bound_to_the_weights(ledger: Any, tmp_path: Path) -> None:
+    module = build_mlp([8, 3], seed=1)
+    module.register_buffer("seen", torch.ones(3, dtype=torch.bfloat16))
+    loop = loop_for(module, steps=3, ledger=ledger, dataset="people")
+    optimiser = torch.optim.SGD(module.parameters(), lr=0.1)
+    for _ in loop:
+        optimiser.step()
+    certificate = loop.certificate
+    assert certificate.released == arrays_digest(module_arrays(module))
+    assert ledger.status("people").releases[0].released == certificate.released
+    assert ledger.status("people").releases[0].model == "Sequential"
+    certificate.write(tmp_path / "c.json")
+    torch.save(module.state_dict(), tmp_path / "weights.pt")
+    torch.save({"module": module.state_dict(), "optimiser": optimiser.state_dict(), "step": 3}, tmp_path / "all.pt")
+    verify = ["certificate", "verify", str(tmp_path / "c.json"), "--allow-insecure", "--model"]
+    for name in ("weights.pt", "all.pt"):
+        assert run([*verify, str(tmp_path / name)]) == 0
+    optimiser.step()  # one step more, of the last gradient: another model
+    torch.save(module.state_dict(), tmp_path / "other.pt")
+    assert run([*verify, str(tmp_path / "other.pt")]) == 2
+    torch.save([1], tmp_path / "list.pt")
+    assert run([*verify, str(tmp_path / "list.pt")]) == 2

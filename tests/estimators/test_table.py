@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
@@ -228,3 +231,28 @@ def test_the_expected_score_is_the_one_of_the_model_and_comes_back_from_a_file(t
     again = DPTableRegressor.load(tmp_path / "m.gratis").expected_score_
     assert again is not None
     assert again.range == pytest.approx(model.expected_score_.range)
+
+
+@pytest.mark.parametrize("unit", [None, "name"])
+def test_a_stored_plan_or_model_holds_no_row(unit: str | None) -> None:
+    """Neither cells nor ids of a data frame are in what pickle writes of its plan, or of the fitted model."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=2000)
+    x[7] = 123456.789
+    names = [f"Zaphod-{i}" for i in range(2000)]
+    frame = pa.table({"x": x, "name": names, "y": 2 * x})
+    model = DPTableRegressor(4.0, 1e-5, model="linear", held_out=0.2, unit=unit, ignore=[] if unit else ["name"])
+    for done in (False, True):
+        if done:
+            model.fit(frame, "y")
+        job = model.plan(frame, "y")
+        for held in (job, model):
+            written = pickle.dumps(held)
+            assert b"Zaphod" not in written
+            assert np.float64(123456.789).tobytes() not in written
+        stored = pickle.loads(pickle.dumps(job))
+        assert stored.words() == job.words()
+        assert (stored.plan, stored.event, stored.readings) == (job.plan, job.event, job.readings)
+        with pytest.raises(GratisError, match="plan it anew"):
+            stored.run()
+        assert copy.deepcopy(job) is job

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 import json
+import re
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import gratis
+from gratis.accounting import calibrate_mu
 from gratis.cli.ledger import app
 from gratis.ledger import Ledger, content_fingerprint
+from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
 from gratis.records.events import GaussianRelease
 
@@ -45,11 +50,61 @@ def test_create_show_and_verify(path, tmp_path):
 
 
 def test_text_for_people(path):
-    assert "mu 0 spent, 1 left of 1" in _run("create", path, "--name", "a", "--mu", 1)
+    assert "a has 1-GDP, replace-one" in _run("create", path, "--name", "a", "--mu", 1)
+    assert "spent: mu 0 of 1\n  left: mu 1\n" in _run("show", path, "--name", "a")
     Ledger.open(path).reserve("a", GaussianRelease(sensitivity=1.0, noise_std=5.0, neighbouring="replace-one"))
-    assert "never committed: entry 2, training" in _run("show", path, "--name", "a")
+    shown = _run("show", path, "--name", "a")
+    assert "training  -      never committed: spent  mu 0.2" in shown
+    assert "spent: mu 0.2 of 1\n" in shown
     assert "1-GDP, replace-one" in _run("show", path)
     assert "valid: 3 entries, 1 budgets, checked: every byte" in _run("verify", path)
+
+
+def test_the_owner_sees_every_release_and_what_is_left(path):
+    """Date, purpose, model, digest, epsilon and mu of each; what is left in epsilon; squares are said to be squares."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 2))
+    ledger = Ledger.create(path, {"people": Budget(epsilon=2.0, delta=1e-6)})
+    model = gratis.DPLinearRegression(epsilon=1.0, delta=1e-6, ledger=ledger, dataset="people").fit(X, X @ [1.0, 2.0])
+    loose = gratis.DPLogisticRegression(epsilon=0.5, delta=1e-6, ledger=path, dataset="people", classes=[0, 1])
+    loose.fit(X, (X[:, 0] > 0).astype(int))
+    shown = json.loads(_run("show", path, "--name", "people", "--json"))
+    first, second = shown["releases"]
+    assert (first["model"], second["model"]) == ("DPLinearRegression", "DPLogisticRegression")
+    assert first["released"] == model.certificate_.released == model.certificate_.ledger_entry["released"]
+    assert first["mu"] == model.certificate_.mu
+    assert (first["committed"], first["purpose"]) == (True, "training")
+    # What is left in epsilon is what the ledger takes, and no more than a last digit below what it refuses.
+    left = shown["left_epsilon"]
+    for epsilon, fits in ((left, True), (left * 1.01, False)):
+        mu = calibrate_mu(Budget(epsilon=epsilon, delta=1e-6))
+        event = GaussianRelease(sensitivity=1.0, noise_std=(1 + 1e-12) / mu, neighbouring="replace-one")
+        assert ledger.price("people", event).fits is fits
+    text = _run("show", path)
+    assert shown["releases"][0]["price"] in text
+    assert f"{first['time'][:16].replace('T', ' ')}  training  DPLinearRegression    {first['released'][:12]}" in text
+    assert "squares of mu add up" in text
+    squares = re.search(r"add up, ([\d.]+)² \+ ([\d.]+)² = ([\d.]+)²", text)
+    a, b, c = map(float, squares.groups())
+    assert a**2 + b**2 == pytest.approx(c**2, rel=1e-3)
+    assert f"left: one more release of epsilon {left:.3g} at delta 1e-06" in text
+
+
+def test_releases_of_others_do_not_travel_with_a_model(path):
+    """The status that a model file carries counts releases, and does not list them."""
+    ledger = Ledger.create(path, {"a": Budget(mu=1.0)})
+    ledger.reserve("a", GaussianRelease(sensitivity=1.0, noise_std=5.0, neighbouring="replace-one"), note="model: X")
+    assert "releases" not in ledger.status("a").to_json()
+
+
+def test_an_entry_of_before_digests_is_read_and_a_wrong_digest_refused(path):
+    ledger = Ledger.create(path, {"a": Budget(mu=1.0)})
+    event = GaussianRelease(sensitivity=1.0, noise_std=5.0, neighbouring="replace-one")
+    ticket = ledger.reserve("a", event)
+    with pytest.raises(GratisError, match="SHA-256"):
+        ledger.commit(ticket.id, event, released="abc")
+    assert ledger.commit(ticket.id, event).released is None  # as earlier versions wrote it: no such field
+    assert "released" not in ledger._read()[0].entries[-1].payload
 
 
 def test_an_empty_ledger_can_be_shown(path):

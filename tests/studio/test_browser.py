@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from gratis.accounting import verify_certificate
+from gratis.cli.ledger import app as ledger_command
 from gratis.estimators.model_file import load_model
 from gratis.ledger import Ledger
+from gratis.records.budget import Budget
 
 selenium = pytest.importorskip("selenium", reason="browser tests are driven by selenium")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -92,6 +96,16 @@ class Browser:
     def says(self, text: str, selector: str = "main") -> str:
         return str(self.until(lambda: (found := self.one(selector).text) and text in found and found))
 
+    def folded(self, selector: str) -> list[str]:
+        """The texts of elements, shown or not."""
+
+        def texts() -> list[str]:
+            found = self.driver.find_elements("css selector", selector)
+            return [one.get_attribute("textContent") for one in found]
+
+        listed: list[str] = self.until(texts)
+        return listed
+
     def quit(self) -> None:
         self.driver.quit()
 
@@ -112,10 +126,11 @@ def choose_table(browser: Browser) -> None:
     browser.until(lambda: browser.one("[data-width=city]").text == "2 columns")
 
 
-def show_plan(browser: Browser, name: str) -> None:
+def show_plan(browser: Browser, name: str, hold_out: str = "0") -> None:
     browser.step("spend")
     browser.until(lambda: browser.one("#plan-fit").is_enabled())
     browser.choose("Model", "linear")
+    browser.choose("Held out for a private score", hold_out)
     browser.type("Name of this run", name)
     browser.click("#plan-fit")
     browser.until(lambda: browser.one("#spend-button").is_enabled())
@@ -219,6 +234,65 @@ def test_from_a_table_to_a_certified_model(browser: Browser, started: Callable[[
     assert "wages" not in browser.driver.page_source
     logged = [entry["message"] for entry in browser.driver.get_log("browser")]
     assert not [message for message in logged if "Content Security Policy" in message]
+
+
+@pytest.mark.slow
+def test_one_price_everywhere(browser: Browser, started: Callable[[], Any], folder: Path) -> None:
+    """With a fifth held out: the plan, the dialog, the run, the ledger on the page, in the file and in the terminal."""
+    Ledger.create(folder / "budgets.ledger", {"wages": Budget(epsilon=2.0, delta=1e-6)})
+    browser.driver.get(started().address)
+    browser.until(lambda: browser.one("#plan"))
+    choose_table(browser)
+    show_plan(browser, "scored", "0.2")
+    price = r"epsilon [\d.]+ at delta 1e-06 \(mu [\d.]+\)"
+    planned = re.search(price, browser.one("#price").text)
+    assert planned is not None
+    browser.click("#spend-button")
+    asked = re.search(price, browser.until(lambda: browser.one("dialog[open]").text))
+    browser.click("#confirm-button")
+    browser.until(lambda: browser.one("#run-card").get_attribute("data-state") == "done")
+    # Both stand in folded parts of the page.
+    logged = re.search(rf"This run takes ({price}) from 'wages'", browser.folded("#run-card pre")[0])
+    listed = browser.folded("table.releases tr")
+    (entry,) = Ledger.open(folder / "budgets.ledger").status("wages").releases
+    told = CliRunner().invoke(ledger_command, ["show", str(folder / "budgets.ledger")]).output
+    assert asked is not None
+    assert logged is not None
+    assert planned[0] == asked[0] == logged[1] == entry.price
+    assert len(listed) == 1
+    assert entry.price in listed[0]
+    assert str(entry.released)[:12] in listed[0]
+    assert entry.price in told
+    status = Ledger.open(folder / "budgets.ledger").status("wages")
+    spent = dict(status.facts)["spent"]
+    assert spent in browser.one("#spend").text
+    assert spent in told
+    assert status.spent_mu == entry.mu
+    scored = load_model(folder / "gratis-studio" / "scored" / "model.gratis")
+    assert scored.context["held_out_score"] is not None
+
+
+@pytest.mark.slow
+def test_a_worthless_fit_asks(browser: Browser, started: Callable[[], Any], folder: Path) -> None:
+    """Few rows: the plan says what would do, and only another button spends it all the same."""
+    lines = (folder / "wages.csv").read_text(encoding="utf-8").splitlines()[:61]
+    (folder / "wages.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    ledger = Ledger.create(folder / "budgets.ledger", {"wages": Budget(epsilon=2.0, delta=1e-6)})
+    browser.driver.get(started().address)
+    browser.until(lambda: browser.one("#plan"))
+    choose_table(browser)
+    show_plan(browser, "few")
+    said = browser.until(lambda: browser.one("#worthless").text)
+    assert "60 rows of 3 columns at epsilon 1 are predicted to lose most of what there is to learn" in said
+    assert re.search(r"about \d+ rows", said)
+    browser.click("#spend-button")
+    assert said in browser.until(lambda: browser.one("dialog[open]").text)
+    browser.button("Not now")
+    assert ledger.status("wages").reservations == 0
+    browser.click("#spend-button")
+    browser.button("Spend it all the same")
+    browser.until(lambda: browser.one("#run-card").get_attribute("data-state") == "done")
+    assert ledger.status("wages").reservations == 1
 
 
 @pytest.mark.slow

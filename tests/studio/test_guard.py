@@ -135,3 +135,11 @@ def test_pages_are_read_only_and_hold_no_foreign_address(client: Answers) -> Non
         assert "http://" not in text, path.name
         assert "https://" not in text, path.name
         assert "innerHTML" not in text, path.name
+
+
+@pytest.mark.parametrize("signed", ["é", "%C3%A9", "%F0%9F%92%B0", "%FF", "%00", "%ED%A0%80", "0" * 64])
+def test_a_signature_of_any_letters_is_refused_in_a_sentence(client: Answers, signed: str) -> None:
+    answer = client(token=None).get(f"/file/{signed}/wages.csv")
+    assert answer.status_code == 403
+    assert answer.json() == {"error": "this link is not one of this studio's"}
+    assert client(token=None).get(f"/file/{signed}/%ED%A0%80%F0%9F.json").status_code == 403  # nor by any path

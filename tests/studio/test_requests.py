@@ -11,8 +11,9 @@ import pytest
 
 from gratis.estimators.model_file import load_model
 from gratis.ledger import Ledger
+from gratis.ledger.spending import price
 from gratis.records.budget import Budget
-from gratis.records.events import GaussianRelease
+from gratis.records.events import Composition, GaussianRelease
 from gratis.studio.guard import TOKEN_HEADER
 from gratis.studio.server import Studio
 
@@ -227,3 +228,43 @@ def test_a_budget_in_mu_and_a_missing_one_are_shown(page: Page) -> None:
     (found,) = page.ask("ledgers")["ledgers"]
     assert found["budgets"][0]["left_epsilon"] is None
     assert found["budgets"][0]["remaining_mu"] == 0.5
+
+
+def test_a_worthless_fit_needs_a_yes(page: Page, folder: Path) -> None:
+    lines = (folder / "wages.csv").read_text(encoding="utf-8").splitlines()[:61]
+    (folder / "wages.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    new_budget(page)
+    plan = page.ask("plan", **FIT)
+    assert "60 rows of 3 columns" in plan["worthless"]
+    assert plan["command"].endswith("--yes")
+    for answer in ({}, {"yes": False}, {"yes": "yes"}):
+        assert "nothing was spent" in page.refused("spend", ticket=plan["ticket"], **answer)
+    assert Ledger.open(folder / "budgets.ledger").status("wages").reservations == 0
+    assert page.ask("spend", ticket=plan["ticket"], yes=True) == {"name": "first"}
+    assert page.wait("first")["state"] == "done"
+    assert page.ask("plan", **FIT | {"name": "second", "epsilon": 50.0})["worthless"] is None
+
+
+def test_prices_of_all_modes_are_what_the_ledger_charges(page: Page, folder: Path) -> None:
+    """A score costs nothing more; levels that are found first are within the same price."""
+    new_budget(page, epsilon=50.0)
+    books = Ledger.open(folder / "budgets.ledger")
+    private = COLUMNS | {"city": {"kind": "categorical", "private": True}}
+    for name, more in {
+        "plain": {},
+        "scored": {"hold_out": 0.2},
+        "levels": {"columns": private, "hold_out": 0.2},
+    }.items():
+        before = books.status("wages")
+        plan = page.ask("plan", **FIT | {"name": name, "epsilon": 4.0} | more)
+        assert plan["fits"] is True
+        assert plan["price"].startswith("epsilon 4 at delta 1e-06")
+        page.ask("spend", ticket=plan["ticket"], yes=True)
+        assert page.wait(name)["state"] == "done"
+        status = books.status("wages")
+        taken = status.releases[before.reservations :]
+        assert len(taken) == (2 if name == "levels" else 1)
+        events = Composition(tuple(one.event for one in status.all_reservations[before.reservations :]))
+        assert price(status.budget, (), events).words == plan["price"]
+        if name != "levels":
+            assert taken[0].price == plan["price"]

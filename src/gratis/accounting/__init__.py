@@ -21,6 +21,7 @@ from gratis.accounting.composition import (
     gdp_to_zcdp,
     group_privacy,
     leaf_mu,
+    sequential_parts,
 )
 from gratis.accounting.gdp import (
     gdp_delta_upper_bound,
@@ -67,6 +68,7 @@ __all__ = [
     "remaining_budget",
     "renyi_epsilon_upper_bound",
     "s0_noise_multiplier",
+    "sequential_parts",
     "share_of_budget",
     "split_mu",
     "total_variation_upper_bound",

@@ -12,8 +12,8 @@ from gratis.accounting.gdp import gdp_delta_upper_bound
 from gratis.records.assumptions import assumption_text
 from gratis.records.budget import Budget
 from gratis.records.certificates import Certificate, Randomness, Selection, StatedGuarantee
-from gratis.records.errors import CertificateError
-from gratis.records.events import Composition, Event, FullBatchDescent, LeafEvent, OnePassIteration
+from gratis.records.errors import CertificateError, GratisError
+from gratis.records.events import Composition, Event, FullBatchDescent, OnePassIteration, Parallel, event_from_json
 from gratis.records.guarantees import GDPGuarantee, GDPWithFailureGuarantee, Guarantee
 from gratis.records.record import JsonObject, plain
 
@@ -77,7 +77,7 @@ def issue_certificate(
     `assumptions` beyond those that the events need: ids of `records.assumptions`, or sentences. `persons`: a record of
     the events was a person with all rows.
     """
-    leaves: tuple[LeafEvent, ...] = event.leaves() if isinstance(event, Composition) else (event,)
+    leaves = event.leaves()
     if any(leaf.neighbouring is not budget.neighbouring for leaf in leaves):
         raise CertificateError("the events and the budget are under different neighbouring relations")
     return Certificate(
@@ -86,7 +86,7 @@ def issue_certificate(
         unit=PERSON_UNIT if persons else UNIT,
         selection=Selection(selection),
         guarantee=plain(describe_guarantee(event, budget)),
-        assumptions=_standing_assumptions(leaves, persons=persons) + tuple(assumptions),
+        assumptions=_standing_assumptions(event, persons=persons) + tuple(assumptions),
         randomness=randomness,
         versions=_versions(),
         plan=plain(plan),
@@ -94,13 +94,21 @@ def issue_certificate(
     )
 
 
-def _standing_assumptions(leaves: tuple[LeafEvent, ...], *, persons: bool) -> tuple[str, ...]:
+def _standing_assumptions(event: Event, *, persons: bool) -> tuple[str, ...]:
+    leaves = event.leaves()
     found: tuple[str, ...] = (*_GENERAL, _PERSONS) if persons else _GENERAL
     if any(isinstance(leaf, OnePassIteration) for leaf in leaves):
         found += _ONE_PASS
     if any(isinstance(leaf, FullBatchDescent) for leaf in leaves):
         found += _FULL_BATCH
+    if _in_parts(event):
+        found += ("disjoint-persons",) if persons else ("disjoint-parts",)
     return found
+
+
+def _in_parts(event: Event) -> bool:
+    """Whether events on disjoint parts are inside."""
+    return isinstance(event, Parallel) or (isinstance(event, Composition) and any(map(_in_parts, event.events)))
 
 
 def verify_certificate(certificate: Certificate) -> list[str]:
@@ -112,13 +120,13 @@ def verify_certificate(certificate: Certificate) -> list[str]:
     """
     problems: list[str] = []
     event = certificate.event
-    leaves: tuple[LeafEvent, ...] = event.leaves() if isinstance(event, Composition) else (event,)
+    leaves = event.leaves()
     if not leaves:
         problems.append("the certificate holds no event")
     if any(leaf.neighbouring is not certificate.neighbouring for leaf in leaves):
         problems.append("the events are under another neighbouring relation than the budget")
     problems += _unproved(account(event), certificate.guarantee, certificate.budget)
-    needed = _standing_assumptions(leaves, persons=certificate.unit == PERSON_UNIT)
+    needed = _standing_assumptions(event, persons=certificate.unit == PERSON_UNIT)
     missing = [name for name in needed if name not in certificate.assumptions]
     problems += [f"the assumption {assumption_text(name)!r} is missing" for name in missing]
     if certificate.unit not in (UNIT, PERSON_UNIT):
@@ -126,18 +134,26 @@ def verify_certificate(certificate: Certificate) -> list[str]:
     if not isinstance(certificate.randomness.get("secure"), bool):
         problems.append("the certificate does not say whether its randomness was secure")
     entry = certificate.ledger_entry
-    if entry is not None and "event" in entry and entry["event"] != event.to_json():
+    if entry is not None and "event" in entry and not _booked((event,), [entry]):
         problems.append("the ledger entry is of another event")
-    if entry is not None and "entries" in entry and _reserved(entry["entries"]) != event.to_json():
+    released = event.events if isinstance(event, Composition) else (event,)
+    if entry is not None and "entries" in entry and not _booked(released, entry["entries"]):
         problems.append("the ledger entries are of other events")
     return problems
 
 
-def _reserved(entries: object) -> JsonObject | None:
-    """What several ledger entries reserved together, as the event of a certificate that covers them all."""
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        return None
-    return {"kind": Composition.kind, "events": [entry.get("event") for entry in entries]}
+def _booked(events: tuple[Event, ...], entries: object) -> bool:
+    """Whether each event has its ledger entry: of itself, or of what was released on disjoint parts, it among them."""
+    if not isinstance(entries, list) or len(entries) != len(events):
+        return False
+    try:
+        reserved = [event_from_json(entry["event"]) for entry in entries]
+    except (GratisError, KeyError, TypeError):
+        return False
+    return all(
+        event == entry or (isinstance(entry, Parallel) and event in entry.events)
+        for event, entry in zip(events, reserved, strict=True)
+    )
 
 
 def _unproved(proved: Guarantee, stated: StatedGuarantee, budget: Budget) -> list[str]:

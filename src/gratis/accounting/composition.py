@@ -23,6 +23,7 @@ from gratis.records.events import (
     GaussianRelease,
     LeafEvent,
     OnePassIteration,
+    Parallel,
     PoissonSubsampledGaussian,
     ThresholdedCounts,
 )
@@ -48,15 +49,18 @@ __all__ = [
     "gdp_to_zcdp",
     "group_privacy",
     "leaf_mu",
+    "sequential_parts",
 ]
 
 
-def leaf_mu(event: LeafEvent) -> float:
-    """GDP parameter of a single Gaussian event; rounded up, ∞ where noise is missing.
+def leaf_mu(event: LeafEvent | Parallel) -> float:
+    """GDP parameter of a single Gaussian event, or of such on disjoint parts; rounded up, ∞ where noise is missing.
 
     GaussianRelease: √count·Δ/s. FullBatchDescent: √Σ_t(κη_tC/(n s_t))². OnePassIteration: `amplification_by_iteration`.
-    ThresholdedCounts: √counts/s; its failures are `failure_probability`.
+    ThresholdedCounts: √counts/s; its failures are `failure_probability`. Parallel: the larger.
     """
+    if isinstance(event, Parallel):
+        return _gaussian(event)[0]
     if isinstance(event, GaussianRelease):
         ratio = _ratio(event.sensitivity, event.noise_std)
         return 0.0 if ratio == 0 else round_up(math.sqrt(event.count) * ratio, ulps=8)
@@ -86,28 +90,48 @@ def account(spent: Event | Budget | Sequence[Event]) -> Guarantee:
 
     **Guarantee**: an upper bound under the event's own neighbouring relation. Later events may depend on what
     earlier ones released; for GDP their noise may as well (Smith & Thakurta 2022). With a subsampled event inside,
-    all settings must have been fixed beforehand.
+    all settings must have been fixed beforehand. Events on disjoint parts cost the larger of them
+    (docs/proofs/parallel.md).
 
     >>> account(GaussianRelease(sensitivity=1.0, noise_std=4.0, neighbouring="zero-out"))
     GDPGuarantee(neighbouring=<Neighbouring.ZERO_OUT: 'zero-out'>, mu=0.25...)
     """
     if isinstance(spent, Budget):
         return _promised(spent)
-    event = spent if isinstance(spent, LeafEvent | Composition) else Composition(tuple(spent))
-    leaves = event.leaves() if isinstance(event, Composition) else (event,)
+    event = spent if isinstance(spent, Event) else Composition(tuple(spent))
+    leaves = event.leaves()
     if not leaves:
         return GDPGuarantee(mu=0.0, neighbouring=Neighbouring.REPLACE_ONE)
     relation = leaves[0].neighbouring
-    failures = [failure_probability(leaf) for leaf in leaves if isinstance(leaf, ThresholdedCounts)]
+    fails = any(isinstance(leaf, ThresholdedCounts) for leaf in leaves)
     if any(isinstance(leaf, PoissonSubsampledGaussian) for leaf in leaves):
-        if failures:
+        if fails:
             raise GratisError("thresholded counts cannot be accounted together with subsampled events")
         return PLDGuarantee(event=event, neighbouring=relation)
-    mu = leaf_mu(leaves[0]) if len(leaves) == 1 else compose_mu([leaf_mu(leaf) for leaf in leaves])
-    if failures:
-        total = min(1.0, round_up(math.fsum(failures)))
-        return GDPWithFailureGuarantee(mu=mu, failure=total, neighbouring=relation)
+    mu, failure = _gaussian(event)
+    if fails:
+        return GDPWithFailureGuarantee(mu=mu, failure=failure, neighbouring=relation)
     return GDPGuarantee(mu=mu, neighbouring=relation)
+
+
+def sequential_parts(event: Event) -> tuple[LeafEvent | Parallel, ...]:
+    """What an event composes one after the other: single events, and such as run on disjoint parts."""
+    if isinstance(event, Composition):
+        return tuple(part for one in event.events for part in sequential_parts(one))
+    return (event,)
+
+
+def _gaussian(event: Event) -> tuple[float, float]:
+    """μ and the probability of failure of Gaussian events: added up in sequence, the larger of disjoint parts."""
+    if isinstance(event, Parallel):
+        parts = [_gaussian(one) for one in event.events]
+        return max((mu for mu, _ in parts), default=0.0), max((failure for _, failure in parts), default=0.0)
+    if not isinstance(event, Composition):
+        return leaf_mu(event), failure_probability(event) if isinstance(event, ThresholdedCounts) else 0.0
+    parts = [_gaussian(part) for part in sequential_parts(event)]
+    failure = math.fsum(failure for _, failure in parts)
+    mu = parts[0][0] if len(parts) == 1 else compose_mu([mu for mu, _ in parts])
+    return mu, 0.0 if failure == 0 else min(1.0, round_up(failure))
 
 
 def failure_probability(event: ThresholdedCounts) -> float:

@@ -1,6 +1,6 @@
 """Poisson-subsampled events through dp-accounting's privacy loss distributions (Doroshenko et al. 2022).
 
-No accountant is written here: the library is imported when it is needed and brought by the `nn` extra.
+No accountant is written here: the library is imported when it is needed and brought by the extra `poisson`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import math
 from functools import lru_cache
 from typing import Any
 
-from gratis.records.errors import MissingExtraError
-from gratis.records.events import Composition, Event, LeafEvent, PoissonSubsampledGaussian
+from gratis.records.events import Event, PoissonSubsampledGaussian
+from gratis.records.extras import missing_extra
 from gratis.records.neighbouring import Neighbouring
 
 __all__ = ["pld_delta_upper_bound", "pld_epsilon_upper_bound"]
@@ -29,27 +29,24 @@ def _library() -> Any:
         import dp_accounting
         from dp_accounting import pld  # noqa: F401  the submodule must be loaded
     except ImportError:
-        raise MissingExtraError(
-            "subsampled training is accounted with dp-accounting; install it with: pip install 'gratis[nn]'"
-        ) from None
+        raise missing_extra("subsampled training is accounted with dp-accounting", "poisson") from None
     return dp_accounting
 
 
 @lru_cache(maxsize=32)
 def _accountant(event: Event) -> Any:
     """Compose the event in a PLD accountant under the event's own relation, never the library's default."""
-    from gratis.accounting.composition import compose_mu, leaf_mu
+    from gratis.accounting.composition import compose_mu, leaf_mu, sequential_parts
 
     library = _library()
-    leaves: tuple[LeafEvent, ...] = event.leaves() if isinstance(event, Composition) else (event,)
-    relation = leaves[0].neighbouring
+    relation = event.leaves()[0].neighbouring
     theirs = library.NeighboringRelation
     accountant = library.pld.PLDAccountant(
         theirs.REPLACE_ONE if relation is Neighbouring.REPLACE_ONE else theirs.REPLACE_SPECIAL,
         value_discretization_interval=_DISCRETISATION,
     )
     mus: list[float] = []
-    for leaf in leaves:
+    for leaf in sequential_parts(event):
         if isinstance(leaf, PoissonSubsampledGaussian):
             if _is_hopeless(leaf):
                 accountant.compose(library.GaussianDpEvent(0.0))

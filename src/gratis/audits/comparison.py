@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gratis.accounting import compose_mu, leaf_mu
+from gratis.accounting import compose_mu, leaf_mu, sequential_parts
 from gratis.audits.tape import Call, Recording
 from gratis.records.events import (
-    Composition,
     Event,
     FullBatchDescent,
     GaussianRelease,
@@ -207,7 +206,9 @@ class _Sums:
     @classmethod
     def over(cls, event: Event, first: list[Call], second: list[Call], row: int) -> _Sums:
         sums, place = cls(), 0
-        for leaf in event.leaves() if isinstance(event, Composition) else (event,):
+        parts = sequential_parts(event)
+        sums.mus = [leaf_mu(part) for part in parts if not isinstance(part, PoissonSubsampledGaussian)]
+        for leaf in event.leaves():
             place = sums._leaf(leaf, first, second, place, row)
         if place < len(first):
             sums.problems.append(f"{len(first) - place} calls to the noise source that no event accounts for")
@@ -231,7 +232,6 @@ class _Sums:
             drawn += 1
         if isinstance(leaf, PoissonSubsampledGaussian):
             return self._subsampled(leaf, first, second, place, label)
-        self.mus.append(leaf_mu(leaf))
         if isinstance(leaf, FullBatchDescent) and drawn > place:
             self.hidden += drawn - place
             return drawn

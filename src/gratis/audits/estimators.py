@@ -19,7 +19,7 @@ from gratis.estimators.fit_plan import FitPlan
 from gratis.records.certificates import Certificate
 from gratis.records.checks import check_count
 from gratis.records.errors import CertificateError, GratisError
-from gratis.records.events import Composition, OnePassIteration
+from gratis.records.events import OnePassIteration
 
 __all__ = [
     "ESTIMATORS",
@@ -229,7 +229,7 @@ def _prepared(cls: Any, settings: Mapping[str, object], n: int, d: int, n_classe
 def certified_records(certificate: Certificate) -> int:
     """How many rows a certificate is about, as its trainings say."""
     event = certificate.event
-    leaves = event.leaves() if isinstance(event, Composition) else (event,)
+    leaves = event.leaves()
     counts = [leaf.steps * leaf.batch_size for leaf in leaves if isinstance(leaf, OnePassIteration)]
     counts += [leaf.n_records for leaf in leaves if hasattr(leaf, "n_records")]
     return int(max(counts, default=1))

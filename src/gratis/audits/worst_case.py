@@ -20,7 +20,7 @@ from gratis.mechanisms.rows import Rows
 from gratis.models.linear import LinearModel
 from gratis.records.checks import check_count, check_positive
 from gratis.records.errors import GratisError
-from gratis.records.events import Composition, FullBatchDescent
+from gratis.records.events import FullBatchDescent
 from gratis.records.plans import Plan
 from gratis.stages.full_batch import descend, descent_event
 
@@ -106,7 +106,7 @@ def audit_full_batch(plan: Plan, *, runs: int, delta: float = 1e-5, confidence: 
     The bound is tight on this pair, so an honest program raises an alarm in a share 1 − confidence of all audits:
     hence the high confidence, for it runs unasked.
     """
-    leaves = plan.event.leaves() if isinstance(plan.event, Composition) else (plan.event,)
+    leaves = plan.event.leaves()
     descents = [leaf for leaf in leaves if isinstance(leaf, FullBatchDescent)]
     if len(descents) != 1:
         raise GratisError("only plans with one full-batch descent can be audited on their worst case")

@@ -26,7 +26,9 @@ def _group() -> None:
 @app.command()
 def verify(
     file: Path = typer.Argument(..., help="A certificate written by Gratis, or a model file with one inside."),
-    model: Path | None = typer.Option(None, help="A model file: is the certificate that of this model?"),
+    model: Path | None = typer.Option(
+        None, help="A model file, or weights that torch.save wrote: is the certificate that of this model?"
+    ),
     allow_insecure: bool = typer.Option(False, help="Accept noise from a user's seed, which protects nothing."),
     as_json: bool = JSON_OPTION,
 ) -> None:
@@ -77,13 +79,42 @@ def _read(file: Path, model: Path | None) -> tuple[Any, str]:
 
     inside = file.is_file() and zipfile.is_zipfile(file)
     certificate = load_model(file).estimator.certificate_ if inside else Certificate.read(file)
-    if model is not None:
+    if model is not None and _is_torch(model):
+        if certificate.released is None or certificate.released not in _digests(model):
+            raise CertificateError(f"the certificate is not that of the weights {str(model)!r}")
+    elif model is not None:
         other = load_model(model).estimator.certificate_
         if (certificate.event, certificate.released) != (other.event, other.released):
             raise CertificateError(f"the certificate is not that of the model {str(model)!r}")
     if certificate.released is None:
         return certificate, "not bound to a model"
     return certificate, f"bound to {'this' if inside or model is not None else 'a'} model"
+
+
+def _is_torch(path: Path) -> bool:
+    """Whether torch.save wrote the file: a zip archive that holds a pickle."""
+    if not path.is_file() or not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith("/data.pkl") for name in archive.namelist())
+
+
+def _digests(path: Path) -> list[str]:
+    """Digests of the weights in a file, also of those that stand in a checkpoint beside others; no code is run."""
+    from gratis.estimators.released_arrays import arrays_digest, module_arrays
+    from gratis.records.extras import missing_extra
+
+    try:
+        import torch
+    except ImportError:
+        raise missing_extra("weights that torch.save wrote are read by PyTorch", "nn") from None
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:  # of whatever a damaged or hostile file makes it raise
+        found = None
+    if not isinstance(found, dict):
+        raise CertificateError(f"{str(path)!r} holds no state_dict that can be read")
+    return [arrays_digest(module_arrays(one)) for one in (found, *found.values()) if isinstance(one, dict)]
 
 
 def _words(guarantee: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from gratis.cli.reading_options import (
     listed,
     whole_command,
 )
-from gratis.records.errors import GratisError
+from gratis.records.errors import GratisError, WorthlessFitWarning
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -78,6 +79,7 @@ def fit(
     force_delta: bool = typer.Option(False, "--force-delta", help="Accept a delta of one over the rows and more."),
     audit: bool = typer.Option(True, help="Audit the training after the model is saved."),
     report: bool = typer.Option(True, help="Write the report, with predictions for other budgets."),
+    yes: bool = typer.Option(False, "--yes", help="Spend also where the plan expects to learn next to nothing."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Stop after the plan: nothing is spent or written."),
     as_json: bool = JSON_OPTION,
 ) -> None:
@@ -122,15 +124,19 @@ def fit(
                 separator=separator, decimal=decimal, missing_target=missing_target, held_out=hold_out,
                 memory_bytes=1e9 * memory, options=options, any_delta=force_delta, planned=planned, unit=unit,
             )  # fmt: skip
-        plan = _plan(job, cluster=cluster is not None)
+        books = None if dry_run else _open_ledger(ledger, budget, console)
+        plan = _plan(job, cluster=cluster is not None, price=_price(job, books, budget))
         for sentence in (*readings_text(job.readings), *plan["words"]):
             console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+        if plan["worthless"] and (dry_run or yes):
+            console.print(f"{plan['worthless']}.", highlight=False, soft_wrap=True, markup=False)
         if dry_run:
             emit(
                 {"plan": plan, "spent": False}, as_json=as_json, text="dry run: nothing was read for training or spent"
             )
             return
-        books = _open_ledger(ledger, budget, console)
+        if books is not None:
+            console.print(f"This run takes {plan['price']} from {budget!r}.", highlight=False, soft_wrap=True)
         from gratis.estimators.model_folder import ModelFolder  # brings scikit-learn, which a dry run does without
 
         folder = ModelFolder(output)
@@ -139,8 +145,11 @@ def fit(
         client = stack.enter_context(connected(cluster))
         with showing("checking that every cell can be read", quiet=as_json):
             job.check(client)
+        if plan["worthless"] and not yes:  # asked last: whatever else is refused comes before it
+            raise GratisError(f"{plan['worthless']}; nothing was spent: add --yes to spend it all the same")
         run.follow(folder, books, budget)
-        with showing("training", quiet=as_json):
+        with showing("training", quiet=as_json), warnings.catch_warnings():
+            warnings.simplefilter("ignore", WorthlessFitWarning)  # it was said above
             done = job.run(
                 ledger=books, dataset=budget, begin=run.begin, save=run.save, keep=folder.keep_levels, cluster=client
             )
@@ -195,7 +204,16 @@ def _coefficients(estimator: Any, output: str = "text") -> list[str]:
     return [estimator.summary(output=output)] if hasattr(estimator, "inference_") else []
 
 
-def _plan(job: TableJob, *, cluster: bool) -> dict[str, Any]:
+def _price(job: TableJob, books: LateLedger | None, budget: str | None) -> str:
+    """What the run costs: from the budget that pays, or else its own."""
+    from gratis.ledger.spending import price
+
+    return (price(job.budget, (), job.event) if books is None else books.price(str(budget), job.event)).words
+
+
+def _plan(job: TableJob, *, cluster: bool, price: str) -> dict[str, Any]:
+    from gratis.estimators.worth import worthless_words
+
     cost = job.plan.cost
     return {
         "model": job.model,
@@ -206,6 +224,8 @@ def _plan(job: TableJob, *, cluster: bool) -> dict[str, Any]:
         "readings": [reading.to_json() for reading in job.readings],
         "streamed": job.streamed,
         "cost_of_privacy": None if cost is None else cost._asdict(),
+        "price": price,
+        "worthless": worthless_words(job.plan, job.unit),
         "words": job.words(cluster=cluster),
     }
 

@@ -88,19 +88,22 @@ class FitProgress:
     def _words(self) -> str:
         if not self._spent():
             return "nothing was spent"
-        spent = f"{self._asked.describe()} is spent{self._left()}"
+        spent = self._price()
         if self._folder.whole is not None:
             return f"the model is saved in {str(self._folder.whole)!r}, and {spent}"
         return f"{spent}, and there is no model" if self._ledger else f"if the training had begun, {spent}: no model"
 
-    def _left(self) -> str:
+    def _price(self) -> str:
+        """What this run took, as the ledger has it."""
+        from gratis.ledger.spending import price
+        from gratis.records.events import Composition
+
         if self._ledger is None or self._dataset is None:
-            return " (no ledger counts it)"
+            return f"{self._asked.describe()} is spent (no ledger counts it)"
         try:
             status = self._ledger.status(self._dataset)
+            taken = price(status.budget, (), Composition(tuple(one.event for one in self._ledger.reservations))).words
         except GratisError:
-            return ""
-        left = (
-            "" if status.remaining_mu is None else f" (mu {status.remaining_mu:.4g} of {status.total_mu:.4g} is left)"
-        )
-        return f" of the budget {self._dataset!r}{left}"
+            return f"{self._asked.describe()} is spent"
+        left = dict(status.facts)["left"]
+        return f"{taken} is spent of the budget {self._dataset!r} ({left} is left)"

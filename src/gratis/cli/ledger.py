@@ -14,6 +14,7 @@ from gratis.records.neighbouring import Neighbouring
 
 if TYPE_CHECKING:
     from gratis.ledger import Status
+    from gratis.records.record import JsonObject
 
 __all__ = ["app"]
 
@@ -44,7 +45,7 @@ def create(
         status = Ledger.open(file).create_budget(name, budget, fingerprint)
     else:
         status = Ledger.create(file, {name: budget}, fingerprints={name: fingerprint}).status(name)
-    emit(status.to_json(), as_json=as_json, text=f"{file}: {_sentence(status)}")
+    emit(status.to_json(), as_json=as_json, text=f"{file}: {status.name} has {status.budget.describe()}")
 
 
 @app.command()
@@ -53,39 +54,23 @@ def show(
     name: str | None = typer.Option(None, help="Only this data set."),
     as_json: bool = JSON_OPTION,
 ) -> None:
-    """Show what each data set has spent and has left. With --name the JSON is that data set's own object."""
+    """Show what each data set has spent and has left, release by release.
+
+    With --name the JSON is that data set's own object.
+    """
     from gratis.ledger import Ledger
 
     ledger = Ledger.open(file)
     if name is not None:
         status = ledger.status(name)
-        lines = [_sentence(status)]
-        lines += [f"  {count} for {purpose}" for purpose, count in status.by_purpose.items()]
-        lines += [f"  the unit of privacy is {status.units[0]}"] if len(status.units) == 1 else []
-        lines += ["  on different units of privacy: no total holds"] if len(status.units) > 1 else []
-        lines += [
-            f"  spent, never committed: entry {r.sequence}, {r.purpose}, {r.time}" for r in status.never_committed
-        ]
-        emit(status.to_json(), as_json=as_json, text="\n".join(lines))
+        emit(_listed(status), as_json=as_json, text=_told(status))
         return
     statuses = ledger.statuses()
-    rows = [
-        [
-            status.name,
-            status.budget.describe(),
-            _number(status.spent_mu),
-            _number(status.remaining_mu),
-            str(status.reservations),
-            str(len(status.never_committed)),
-        ]
-        for status in statuses
-    ]
-    header = ["data set", "budget", "spent mu", "mu left", "reservations", "never committed"]
     head = ledger.head if not statuses else statuses[0].head
     emit(
-        {"head": head, "budgets": [status.to_json() for status in statuses]},
+        {"head": head, "budgets": [_listed(status) for status in statuses]},
         as_json=as_json,
-        text=f"{table(header, rows)}\nhead {head}",
+        text="\n\n".join([*map(_told, statuses), f"head {head}"]),
     )
 
 
@@ -113,14 +98,23 @@ def verify(
     )
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.6g}"
+def _listed(status: Status) -> JsonObject:
+    return status.to_json() | {"releases": [one.to_json() for one in status.releases]}
 
 
-def _sentence(status: Status) -> str:
-    if status.spent_mu is None:
-        spent = f"epsilon {_number(status.spent_epsilon)} spent"
-    else:
-        left, total = _number(status.remaining_mu), _number(status.total_mu)
-        spent = f"mu {_number(status.spent_mu)} spent, {left} left of {total}"
-    return f"{status.name}: {status.budget.describe()}; {spent}; {status.reservations} reservations"
+def _told(status: Status) -> str:
+    """A data set: what is spent and left, and every release."""
+    lines = [status.name, *(f"  {name}: {words}" for name, words in status.facts)]
+    lines += [f"  the unit of privacy is {status.units[0]}"] if len(status.units) == 1 else []
+    lines += ["  on different units of privacy: no total holds"] if len(status.units) > 1 else []
+    if status.releases:
+        header = ["entry", "date", "purpose", "model", "digest", "cost"]
+        rows = [
+            [
+                str(one.sequence), one.time[:16].replace("T", " "), one.purpose, one.model or "-",
+                (one.released or "-")[:12] if one.committed else "never committed: spent", one.price,
+            ]
+            for one in status.releases
+        ]  # fmt: skip
+        lines += [f"  {line}" for line in table(header, rows).splitlines()]
+    return "\n".join(lines)

@@ -200,8 +200,10 @@ def _record(certificate: Certificate, context: dict[str, Any], model: Path | Non
         ("ledger entry", f"{entry['id']} of {entry['name']!r}" if entry else "no ledger was asked"),
     ]
     if left.get("mu") is not None:
-        remaining = left.get("remaining_mu")
+        remaining, more = left.get("remaining_mu"), left.get("left_epsilon")
         rest = "not known in μ" if remaining is None else f"μ {remaining:.4g} of {left['mu']:.4g}"
+        if more is not None:
+            rest = f"one more release of ε = {more:.3g} at δ = {left['delta']:g}; {rest}"
         record.append(("left in the ledger afterwards", rest))
     elif not entry:
         record.append(("left afterwards", "nobody counts: another release from the same rows adds to this one"))

@@ -68,7 +68,6 @@ def plan_command(model: str) -> Callable[..., None]:
     ) -> None:
         from gratis.accounting import describe_guarantee, leaf_mu
         from gratis.estimators.fit_plan import plan
-        from gratis.records.events import Composition
 
         given = {
             "preprocessing": preprocessing,
@@ -102,7 +101,7 @@ def plan_command(model: str) -> Callable[..., None]:
         if output is not None:
             made.write(output)
         needed = None if target_width is None else _needed(made.facts, made.budget, target_width)
-        leaves = made.event.leaves() if isinstance(made.event, Composition) else (made.event,)
+        leaves = made.event.leaves()
         mus = [leaf_mu(leaf) for leaf in leaves]
         total = sum(mu * mu for mu in mus)
         releases = [

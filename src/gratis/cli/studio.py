@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from gratis.cli.output import echo
-from gratis.records.errors import GratisError
+from gratis.records.extras import missing_extra
 
 if TYPE_CHECKING:
     from gratis.studio.server import Studio
@@ -30,7 +30,7 @@ def studio(
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn", "anyio"):
             raise
-        raise GratisError("the studio needs two more packages: pip install 'gratis[studio]'") from None
+        raise missing_extra("the studio needs two more packages", "studio") from None
     door = []
 
     def announce(found: Studio) -> None:

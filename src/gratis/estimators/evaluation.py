@@ -60,7 +60,7 @@ def evaluate_privately(
 
     **Guarantee**: what is released satisfies `release.budget` with respect to the held-out rows (`evaluation_event`,
     which must be the event of `release`). The estimator is a function of other rows, so both together cost the larger
-    of the two budgets: parallel composition, under both relations. `y` are numbers, or positions in `classes_`; a
+    of the two (docs/proofs/parallel.md), under both relations. `y` are numbers, or positions in `classes_`; a
     record without a usable target, or at which the model cannot answer, contributes nothing. With `groups`, ids of
     persons, a record is a person and enters with the mean over the own rows; the model must not know anyone of them.
     """

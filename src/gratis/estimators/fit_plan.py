@@ -18,7 +18,7 @@ from gratis.records.events import Event
 from gratis.records.facts import Facts
 from gratis.records.neighbouring import Neighbouring
 from gratis.records.notebook import card
-from gratis.records.plans import Cost, Plan, cost_words
+from gratis.records.plans import Cost, Plan, cost_words, predicted_cost
 from gratis.records.record import JsonObject, Record
 from gratis.records.settings import Descent, Settings
 from gratis.records.strict_json import read_json
@@ -54,16 +54,7 @@ class FitPlan(Plan):
     @property
     def cost(self) -> Cost | None:
         """What privacy is predicted to cost against the same model without it; None where that is not predicted."""
-        found, details = self.prediction, self.prediction.details
-        if found.quantity == "excess_risk" and self.facts.classes is None:
-            return Cost(2 * found.value, 2 * found.low, 2 * found.high, "R²")
-        if found.quantity == "excess_risk":
-            return Cost(found.value, found.low, found.high, "nats of log loss")
-        if "predicted_nonprivate_loss" in details:
-            best = min(details["predicted_nonprivate_loss"], details["predicted_nonprivate_stopped_loss"])
-            value, low, high = (max(0.0, loss - best) for loss in (found.value, found.low, found.high))
-            return Cost(value, low, high, "R²")
-        return None
+        return predicted_cost(self.prediction, self.facts.classes)
 
     def words(self) -> list[str]:
         """The plan in sentences: cost first."""

@@ -70,7 +70,10 @@ class PrivateLinearModel(PrivateFit, LinearParameters):
         if current.is_complete:
             self._progress = None
             released = current.finish()
-            self._keep(current.recipe.plan, released, classes, current.release)
+            self._keep(current.recipe.plan, released, classes)
+            current.release.bind(self)
+            current.release.__exit__(None, None, None)
+            self.certificate_ = current.release.certificate
         return self
 
     def _publish(self, released: LinearRelease) -> None:

@@ -14,7 +14,7 @@ from gratis.estimators.inference import InferenceWords
 from gratis.estimators.linear_model import PrivateLinearModel
 from gratis.estimators.model_parameters import LogisticParameters
 from gratis.recipes.logistic_inference import ClassInferenceRelease
-from gratis.records.events import Composition, Event, OnePassIteration
+from gratis.records.events import Event, OnePassIteration
 
 __all__ = ["DPLogisticRegression"]
 
@@ -119,5 +119,5 @@ class DPLogisticRegression(PrivateClassifier, InferenceWords, PrivateLinearModel
 
 
 def _one_pass(event: Event) -> bool:
-    leaves = event.leaves() if isinstance(event, Composition) else (event,)
+    leaves = event.leaves()
     return any(isinstance(leaf, OnePassIteration) for leaf in leaves)

@@ -15,8 +15,9 @@ from gratis.mechanisms.noise import noise_source
 from gratis.records.budget import Budget
 from gratis.records.certificates import Selection
 from gratis.records.checks import check_count, check_positive
-from gratis.records.errors import GratisError, MissingExtraError
+from gratis.records.errors import GratisError
 from gratis.records.events import FullBatchDescent, PoissonSubsampledGaussian
+from gratis.records.extras import missing_extra
 from gratis.stages.poisson_sampling import PoissonSampling
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def privatise(
     try:
         import torch  # noqa: F401
     except ImportError:
-        raise MissingExtraError("networks need torch; install it with: pip install 'gratis[nn]'") from None
+        raise missing_extra("networks need PyTorch", "nn") from None
     from gratis.mechanisms.ghost_clipping import ClippedGradientSum, cross_entropy
     from gratis.mechanisms.ranks import Ranks, TorchRanks
     from gratis.stages.networks import checked_arrays

@@ -37,9 +37,8 @@ class PassInProgress:
         self._trainer.consume(self._features.transform(X), self._target.transform(y[:, None])[:, 0])
 
     def finish(self) -> LinearRelease:
-        """Release the parameters and close the books."""
+        """Release the parameters; the books are closed by whoever keeps them."""
         parameters = self._trainer.release()
-        self.release.__exit__(None, None, None)
         fit = ReleasedLinear(
             parameters=parameters.T, features=self._features, target=self._target, event=self._stages.event
         )

@@ -14,12 +14,13 @@ from gratis.estimators.persons import refuse_unless_sums, rows_of_persons
 from gratis.estimators.record_reader import RecordReader
 from gratis.estimators.release import Release
 from gratis.estimators.values import CLASSES_OCCUR, ROWS_A_CLASS, refuse_text
+from gratis.estimators.worth import warn_if_worthless
 from gratis.ledger import Ledger
 from gratis.mechanisms.noise import NoiseSource, noise_source
 from gratis.recipes.recipe import Recipe
 from gratis.records.certificates import Selection
 from gratis.records.errors import GratisError
-from gratis.records.events import Composition, Event, FullBatchDescent
+from gratis.records.events import Event, FullBatchDescent
 from gratis.records.facts import Facts
 from gratis.records.plans import Plan
 from gratis.records.predictions import Prediction
@@ -109,9 +110,11 @@ class PrivateFit(RecordReader):
         if hasattr(recipe, "prepare"):
             recipe.prepare()
         release = self._release(planned, recipe, assumptions=assumed, persons=ids_name(groups))
+        warn_if_worthless(planned, facts)
         with release, np.errstate(all="ignore"), counted(RELEASES, _releases(planned.event)):
-            released = recipe.run(rows, noise=release.noise)
-        self._keep(planned, released, classes, release)
+            self._keep(planned, recipe.run(rows, noise=release.noise), classes)
+            release.bind(self)
+        self.certificate_ = release.certificate
         note_training(self, X)
         return self
 
@@ -131,12 +134,11 @@ class PrivateFit(RecordReader):
         """`fit` on a stream."""
         return self.fit(stream)
 
-    def _keep(self, plan: Plan, released: Any, classes: NDArray[Any] | None, release: Release) -> None:
+    def _keep(self, plan: Plan, released: Any, classes: NDArray[Any] | None) -> None:
         if classes is not None:
             self.classes_ = classes
         self.plan_, self.prediction_ = plan, plan.prediction
         self._publish(released)
-        release.certify(self)
 
     def _noise_source(self) -> NoiseSource:
         return noise_source(self.noise_seed, insecure_reproducible=self.insecure_reproducible)
@@ -159,7 +161,7 @@ class PrivateFit(RecordReader):
         return Release(
             plan.event, plan.budget, self._noise_source(), ledger=self._opened(self.ledger, self.dataset),
             dataset=self.dataset, plan=plan, selection=self._selection(recipe), assumptions=assumptions,
-            persons=persons,
+            persons=persons, model=type(self).__name__,
         )  # fmt: skip
 
     def _selection(self, recipe: Recipe) -> Selection:
@@ -170,7 +172,7 @@ class PrivateFit(RecordReader):
 
 def _releases(event: Event) -> int:
     """How many releases an event makes: fixed by the plan. One pass makes a single one."""
-    leaves = event.leaves() if isinstance(event, Composition) else (event,)
+    leaves = event.leaves()
     return sum(leaf.steps if isinstance(leaf, FullBatchDescent) else getattr(leaf, "count", 1) for leaf in leaves)
 
 

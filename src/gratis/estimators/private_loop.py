@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gratis.accounting import issue_certificate
+from gratis.estimators.released_arrays import arrays_digest, module_arrays
 from gratis.ledger import Ledger, Reservation
+from gratis.ledger.payloads import MODEL
 from gratis.mechanisms.noise import NoiseSource
 from gratis.records.budget import Budget
 from gratis.records.certificates import Certificate, Selection
@@ -102,7 +105,8 @@ class PrivateLoop:
 
         The certificate states all T steps that were reserved, which proves what was released whenever the loop was
         stopped and why: a smaller number would be proved only if it had been fixed beforehand. `plan` says how many
-        were run.
+        were run. It is bound to the module's parameters and buffers as they are now: call it after your optimiser's
+        last step.
         """
         with self._alone():
             return self._finished()
@@ -111,15 +115,16 @@ class PrivateLoop:
         if self._certificate is None and self._ranks.is_first:
             if not self.n_released:
                 raise GratisError("nothing was released: there is nothing to certify")
-            entry = self._reservation
+            entry, digest = self._reservation, _digest(self._gradient.module)
             if self._ledger is not None and entry is not None and not entry.committed:
-                entry = self._reservation = self._ledger.commit(entry.id, self.event)
+                entry = self._reservation = self._ledger.commit(entry.id, self.event, released=digest)
             trusted = ("own-loop", "records-apart", *(("trusted-ranks",) if self._ranks.size > 1 else ()))
-            self._certificate = issue_certificate(
+            certificate = issue_certificate(
                 event=self.event, budget=self.budget, selection=self._selection, randomness=self._noise.describe(),
                 assumptions=trusted, plan=self._settings | {"steps_run": self.n_released},
                 ledger_entry=None if entry is None else entry.to_json(),
             )  # fmt: skip
+            self._certificate = replace(certificate, released=digest)
         self.n_steps = self.n_released  # nothing more
         return self._certificate
 
@@ -151,16 +156,42 @@ class PrivateLoop:
         step that is run again is one release more. With `forfeit=True` they are given up, and the run has so many
         steps fewer; to have them again, leave this call out, which reserves the whole run anew.
         """
+        self._resume(lambda: self._take_over(state, forfeit))
+
+    def take_over(self, reservation: str | None = None) -> None:
+        """Go on with the reservation of a run that was killed before its first checkpoint.
+
+        All steps that it claimed in the ledger count as released and are given up; the others are left, from whatever
+        weights the module has now (which must not depend on the private rows but through released gradients).
+        `reservation` is its id, needed where several runs of this schedule were never finished.
+        """
+        self._resume(lambda: self._take_over(self._unfinished(reservation), True))
+
+    def _resume(self, take: Callable[[], int]) -> None:
         with self._alone():
             if self.n_released or self._reservation is not None:
-                raise GratisError("a checkpoint is loaded before the first step")
+                raise GratisError("a run is resumed before the first step")
             problem, taken = None, 0
             try:
-                taken = self._take_over(state, forfeit)
+                taken = take()
             except GratisError as error:
                 problem = str(error)
             self._ranks.refuse_any(problem)
             self.n_released = self._claimed = self._ranks.gathered(taken)[0]
+
+    def _unfinished(self, reservation: str | None) -> JsonObject:
+        """The state of a run that left no checkpoint, as far as the ledger knows it."""
+        if not self._resumable:
+            raise GratisError("only a run with a ledger can be resumed: it counts the steps that were released")
+        if self._ledger is not None and reservation is None:  # at rank 0
+            assert self._dataset is not None
+            entries = self._ledger.status(self._dataset).never_committed
+            found = [entry.id for entry in entries if entry.event == self.event and entry.purpose == self._purpose]
+            if len(found) != 1:
+                listed = f": name one of {', '.join(found)}" if found else ""
+                raise GratisError(f"the ledger has {len(found) or 'no'} unfinished runs of this schedule{listed}")
+            reservation = found[0]
+        return {"format": _FORMAT, "released": 0, "reservation": reservation or "", **self._settings}
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -217,7 +248,10 @@ class PrivateLoop:
         try:
             if self._reservation is None:
                 assert self._dataset is not None
-                self._reservation = self._ledger.reserve(self._dataset, self.event, purpose=self._purpose)
+                self._reservation = self._ledger.reserve(
+                    self._dataset, self.event, purpose=self._purpose,
+                    note=f"{MODEL}{type(self._gradient.module).__name__}",
+                )  # fmt: skip
             self._claim(min(self.n_released - -self.event.steps // _BLOCKS, self.event.steps))
         except GratisError as error:
             return str(error)
@@ -239,6 +273,14 @@ class PrivateLoop:
                 self._form = form
         except GratisError as error:
             return str(error)
+        return None
+
+
+def _digest(module: nn.Module) -> str | None:
+    """SHA-256 of the module's arrays; None where its own `state_dict` fails: the certificate stands without it."""
+    try:
+        return arrays_digest(module_arrays(module))
+    except Exception:
         return None
 
 

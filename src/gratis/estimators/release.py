@@ -16,11 +16,12 @@ from gratis.accounting import issue_certificate
 from gratis.estimators.released_arrays import arrays_digest, released_arrays
 from gratis.ledger import Ledger
 from gratis.ledger.accounts import Reservation
+from gratis.ledger.payloads import MODEL
 from gratis.mechanisms.noise import NoiseSource
 from gratis.records.budget import Budget
 from gratis.records.certificates import Certificate, Selection
 from gratis.records.errors import GratisError
-from gratis.records.events import Event
+from gratis.records.events import Event, Parallel
 from gratis.records.plans import Plan
 
 __all__ = ["LateLedger", "Release", "uninterrupted", "without_ledger"]
@@ -50,11 +51,17 @@ class Release(AbstractContextManager["Release"]):
         selection: Selection = Selection.NONE,
         assumptions: tuple[str, ...] = (),
         persons: str | None = None,
+        model: str | None = None,
     ) -> None:
-        """`persons` is what the ids of persons are called, where they are the unit ("": they have no name)."""
+        """`persons` is what the ids of persons are called, where they are the unit ("": they have no name).
+
+        `model` says what is trained, for the ledger.
+        """
         self.event, self.budget, self.noise = event, budget, noise
         self._ledger, self._dataset, self._purpose = ledger, dataset, purpose
         self._plan, self._selection, self._assumptions, self._persons = plan, selection, assumptions, persons
+        self._note = "" if model is None else f"{MODEL}{model}"
+        self._digest: str | None = None
         self._reservation: Any = None
         self._certificate: Certificate | None = None
 
@@ -65,14 +72,14 @@ class Release(AbstractContextManager["Release"]):
             raise GratisError("there is no certificate before the training has ended")
         return self._certificate
 
-    def certify(self, estimator: Any) -> None:
-        """Give a fitted estimator its certificate, bound to the arrays that it now holds."""
-        estimator.certificate_ = replace(self.certificate, released=arrays_digest(released_arrays(estimator)))
+    def bind(self, estimator: Any) -> None:
+        """Let certificate and ledger name the arrays that a fitted estimator now holds."""
+        self._digest = arrays_digest(released_arrays(estimator))
 
     def __enter__(self) -> Release:
         if self._ledger is not None and self._dataset is not None:
             self._reservation = self._ledger.reserve(
-                self._dataset, self.event, purpose=self._purpose, persons=self._persons
+                self._dataset, self.event, purpose=self._purpose, note=self._note, persons=self._persons
             )
         return self
 
@@ -82,8 +89,8 @@ class Release(AbstractContextManager["Release"]):
         if kind is not None:
             return  # what was reserved stays spent
         if self._ledger is not None and self._reservation is not None:
-            self._reservation = self._ledger.commit(self._reservation.id, self.event)
-        self._certificate = issue_certificate(
+            self._reservation = self._ledger.commit(self._reservation.id, self.event, released=self._digest)
+        certificate = issue_certificate(
             event=self.event,
             budget=self.budget,
             selection=self._selection,
@@ -93,6 +100,7 @@ class Release(AbstractContextManager["Release"]):
             ledger_entry=None if self._reservation is None else self._reservation.to_json(),
             persons=self._persons is not None,
         )
+        self._certificate = replace(certificate, released=self._digest)
 
 
 def without_ledger(estimator: Any) -> Any:
@@ -134,23 +142,37 @@ class LateLedger(Ledger):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
         self.reservations: list[Reservation] = []
-        self._ended: list[tuple[str, Event]] = []
+        self._ended: list[tuple[str, Event, str | None]] = []
+        self._beside: Event | None = None
+
+    @contextmanager
+    def beside(self, event: Event | None) -> Iterator[None]:
+        """Let what is reserved inside the block pay for `event` too, a release on other records: one entry for both."""
+        self._beside = event
+        try:
+            yield
+        finally:
+            self._beside = None
 
     def reserve(self, name: str, event: Event, **words: Any) -> Reservation:
         """Reserve, and remember that something was: also when the process is told to stop meanwhile."""
+        whole = event if self._beside is None else Parallel((event, self._beside))
         with uninterrupted():
-            self.reservations.append(super().reserve(name, event, **words))
+            self.reservations.append(super().reserve(name, whole, **words))
         return self.reservations[-1]
 
-    def commit(self, reservation_id: str, event: Event) -> Reservation:
+    def commit(self, reservation_id: str, event: Event, *, released: str | None = None) -> Reservation:
         """Note that the training has ended; `settle` writes it into the file."""
-        self._ended.append((reservation_id, event))
-        return self.reservation(reservation_id)
+        reserved = self.reservation(reservation_id)
+        parts = reserved.event.events if isinstance(reserved.event, Parallel) else ()
+        self._ended.append((reservation_id, reserved.event if event in parts[:1] else event, released))
+        return reserved
 
     def settle(self) -> dict[str, Any] | None:
         """Commit what has ended; return the last such reservation as certificates hold it."""
         last = None
         while self._ended:
-            last = super().commit(*self._ended[0])
+            name, event, released = self._ended[0]
+            last = super().commit(name, event, released=released)
             del self._ended[0]
         return None if last is None else last.to_json()

@@ -17,7 +17,16 @@ from gratis.mechanisms.location_scale import Standardiser
 from gratis.recipes.released_additive import additive_arrays
 from gratis.records.errors import GratisError
 
-__all__ = ["Arrays", "Header", "arrays_digest", "check_headers", "check_values", "read_header", "released_arrays"]
+__all__ = [
+    "Arrays",
+    "Header",
+    "arrays_digest",
+    "check_headers",
+    "check_values",
+    "module_arrays",
+    "read_header",
+    "released_arrays",
+]
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -54,6 +63,20 @@ def released_arrays(estimator: Any) -> Arrays:
     if hasattr(estimator, "target_scaler_"):
         arrays |= _map("target", estimator.target_scaler_)
     return arrays
+
+
+def module_arrays(module: Any) -> Arrays:
+    """Return parameters and buffers of a PyTorch module, or of its `state_dict()`, as arrays."""
+    state = module if isinstance(module, Mapping) else module.state_dict()
+    return {str(name): _array(value) for name, value in state.items() if hasattr(value, "detach")}
+
+
+def _array(tensor: Any) -> NDArray[Any]:
+    kept = tensor.detach().cpu()
+    try:
+        return np.asarray(kept.numpy())
+    except TypeError:  # bfloat16 and the like, which NumPy lacks: all of them are exact in float32
+        return np.asarray(kept.float().numpy())
 
 
 def arrays_digest(arrays: Mapping[str, NDArray[Any]]) -> str:

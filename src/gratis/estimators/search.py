@@ -17,13 +17,12 @@ from sklearn.utils.validation import check_is_fitted
 from gratis.accounting import calibrate_mu, issue_certificate, share_of_budget
 from gratis.estimators.private_fit import PrivateFit
 from gratis.estimators.release import Release
-from gratis.estimators.released_arrays import arrays_digest, released_arrays
 from gratis.mechanisms.noise import NoiseSource, noise_source
 from gratis.numerics.rounding import ROWS_PER_CHUNK, rounding_inflation
 from gratis.records.budget import Budget
 from gratis.records.certificates import Selection
 from gratis.records.errors import GratisError
-from gratis.records.events import Composition, GaussianRelease
+from gratis.records.events import Composition, GaussianRelease, Parallel
 from gratis.records.neighbouring import Neighbouring
 
 __all__ = ["DISJOINT", "DPSearchCV", "search_scores_event"]
@@ -61,7 +60,7 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     **Guarantee**: all candidates, all scores and the choice together are (ε, δ)-DP under `neighbouring`. A record is in
     one part: in the first it moves the candidates alone, whose shares of μ² add up to 1; in the second the scores
-    alone, for given candidates. `certificate_` states the first, `score_certificate_` the second; parts are disjoint.
+    alone, for given candidates (docs/proofs/parallel.md). `certificate_` states both, `score_certificate_` the second.
 
     Parameters
     ----------
@@ -76,7 +75,7 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
     score_share : float, default 0.2
         Share of the rows on which candidates are scored, at most 0.5.
     ledger, dataset : Ledger or path, and str, default None and None
-        A ledger and the name of the data set's budget in it; the candidates together are reserved there.
+        A ledger and the name of the data set's budget in it; candidates and scores together are reserved there.
     noise_seed, insecure_reproducible : int and bool, default None and False
         For tests only: noise from a seed protects nothing, and the certificate says so.
 
@@ -126,8 +125,8 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
         scoring = search_scores_event(int(held.sum()), len(models), budget=budget)
         noise = self._noise()
         release = Release(
-            training, budget, noise, ledger=models[0]._opened(self.ledger, self.dataset), dataset=self.dataset,
-            purpose="search", selection=Selection.INCLUDED, assumptions=(DISJOINT,),
+            Parallel((training, scoring)), budget, noise, ledger=models[0]._opened(self.ledger, self.dataset),
+            dataset=self.dataset, purpose="search", selection=Selection.INCLUDED, model=type(models[0]).__name__,
         )  # fmt: skip
         with release:
             for model in models:
@@ -137,10 +136,11 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
             for start in range(0, len(losses), ROWS_PER_CHUNK):
                 total += losses[start : start + ROWS_PER_CHUNK].sum(axis=0)
             noisy = noise.release(total, scoring.noise_std)
+            self.best_index_ = int(np.argmin(noisy))
+            self.best_estimator_ = models[self.best_index_]
+            release.bind(self.best_estimator_)
         self.noisy_losses_ = np.clip(noisy / max(len(losses), 1), 0.0, 1.0)
-        self.best_index_ = int(np.argmin(noisy))
         self.best_params_ = candidates[self.best_index_]
-        self.best_estimator_ = models[self.best_index_]
         self._certify(release, scoring, budget, noise)
         return self
 
@@ -193,8 +193,7 @@ class DPSearchCV(MetaEstimatorMixin, BaseEstimator):
     def _certify(self, release: Release, scoring: GaussianRelease, budget: Budget, noise: NoiseSource) -> None:
         best = self.best_estimator_
         stated = best.certificate_.assumptions + release.certificate.assumptions
-        digest = arrays_digest(released_arrays(best))
-        self.certificate_ = replace(release.certificate, assumptions=stated, released=digest)
+        self.certificate_ = replace(release.certificate, assumptions=stated)
         self.score_certificate_ = issue_certificate(
             event=scoring,
             budget=budget,

@@ -179,7 +179,7 @@ class DPTableRegressor(_NamedTarget, RegressorMixin, _TableModel):
     missing_target : "refuse" or "leave-out", default "refuse"
         Rows without a target are refused, which tells that there are some; or contribute nothing, and are counted.
     held_out : float, default 0.0
-        Share of the rows, by their positions, that is kept for scores, which are released under a budget of their own.
+        Share of the rows, by their positions, that is kept for scores. They cost nothing more: rows are disjoint.
     unit : str, default None
         The column that says whose row it is: then all rows of a person together are the unit of privacy.
     options : mapping, default None
@@ -237,7 +237,7 @@ class DPTableClassifier(_NamedTarget, ClassifierMixin, _TableModel):
     missing_target : "refuse" or "leave-out", default "refuse"
         Rows without a target are refused, which tells that there are some; or contribute nothing, and are counted.
     held_out : float, default 0.0
-        Share of the rows, by their positions, that is kept for scores, which are released under a budget of their own.
+        Share of the rows, by their positions, that is kept for scores. They cost nothing more: rows are disjoint.
     unit : str, default None
         The column that says whose row it is: then all rows of a person together are the unit of privacy.
     options : mapping, default None

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from gratis.accounting import remaining_budget
 from gratis.estimators.fit_plan import FitPlan, plan
 from gratis.estimators.model_choice import MODELS, check_features, choose_model, model_parameters
 from gratis.estimators.persons import TablePersons
@@ -306,7 +307,8 @@ def plan_table_fit(
     facts = Facts(
         rows=rows.n_rows if persons is None else persons.count("training"), columns=rows.n_features, classes=n_classes
     )
-    choice = choose_model(facts, budget) if model == "auto" else None
+    rest = remaining_budget(budget, search.event) if search else budget
+    choice = choose_model(facts, rest) if model == "auto" else None
     chosen = choice.model if choice else model
     if options.get("class_weight") is not None and (task != "classification" or chosen == "mlp"):
         raise GratisError("weights of classes are for the logistic, additive and random-features classifiers")
@@ -321,7 +323,7 @@ def plan_table_fit(
     return TableJob(
         table=table, schema=full, target=column, task=task, budget=budget, n_rows=n_rows, held_out=held_out,
         streamed=streamed, model=chosen, choice=choice, assumptions=assumptions,
-        options=options, plan=planned or plan(chosen, **asdict(facts), budget=budget, **options),
+        options=options, plan=planned or plan(chosen, **asdict(facts), budget=rest, **options),
         missing_target=missing_target, task_words=said, reading=how, search=search, persons=persons,
     )  # fmt: skip
 

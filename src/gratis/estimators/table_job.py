@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -24,8 +25,8 @@ from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
 from gratis.records.budget import Budget
 from gratis.records.certificates import Selection
-from gratis.records.errors import BudgetExceededError, GratisError
-from gratis.records.events import Composition
+from gratis.records.errors import GratisError
+from gratis.records.events import Composition, Event, Parallel
 from gratis.rows.cluster_table import ClusterTable
 from gratis.rows.columns import Column
 from gratis.rows.encoding import EncodedRows, TableSchema
@@ -34,7 +35,7 @@ from gratis.rows.readings import ColumnReading
 from gratis.rows.scratch import scratch_folder
 from gratis.rows.tables import Table
 
-__all__ = ["TableFit", "TableJob"]
+__all__ = ["StoredTableJob", "TableFit", "TableJob"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,30 @@ class TableFit:
     job: TableJob = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class StoredTableJob:
+    """What a planned fit is once it was pickled: what is public of it, and no row. It can be read, and not run."""
+
+    plan: FitPlan
+    event: Event
+    readings: tuple[ColumnReading, ...]
+    sentences: tuple[str, ...]
+
+    def words(self) -> list[str]:
+        """The plan in sentences."""
+        return list(self.sentences)
+
+    def run(self, **_: Any) -> TableFit:
+        """Refuse: the rows were left behind."""
+        raise GratisError("this planned fit was stored, without its rows: plan it anew from the table")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableJob:
-    """A fit that is planned to the end and has spent nothing."""
+    """A fit that is planned to the end and has spent nothing.
+
+    It may hold the rows of a data frame; pickled, it becomes a `StoredTableJob`, which holds none.
+    """
 
     table: Table
     schema: TableSchema
@@ -70,6 +92,15 @@ class TableJob:
     missing_target: str = "refuse"
     task_words: str | None = None
     persons: TablePersons | None = None
+
+    def __reduce__(self) -> tuple[type[StoredTableJob], tuple[Any, ...]]:
+        return StoredTableJob, (self.plan, self.event, self.readings, tuple(self.words()))
+
+    def __copy__(self) -> TableJob:
+        return self
+
+    def __deepcopy__(self, _: Any) -> TableJob:
+        return self
 
     @property
     def training(self) -> EncodedRows:
@@ -105,6 +136,30 @@ class TableJob:
         return "rows" if self.persons is None else "persons"
 
     @property
+    def n_held_out(self) -> int:
+        """How many units of privacy are kept for the score."""
+        return self.n_rows - self.training.n_rows if self.persons is None else self.persons.count("held-out")
+
+    @property
+    def score_event(self) -> Event | None:
+        """The release on the held-out rows, within the model's own budget; None where there are none."""
+        if not self.held_out:
+            return None
+        return evaluation_event(self.n_held_out, self.plan.budget, classes=self.n_classes)
+
+    @property
+    def event(self) -> Event:
+        """All that the run releases, as the ledger will have it: its price is what this costs.
+
+        Model and score are of disjoint rows, and cost the larger of the two (docs/proofs/parallel.md). Levels are
+        counted on the model's rows alone, before the model is planned: an entry of their own, which adds up with the
+        rest. Until they are found, the plan is for an assumed number of them, and costs the same.
+        """
+        score = self.score_event
+        own = self.plan.event if score is None else Parallel((self.plan.event, score))
+        return own if self.search is None else Composition((self.search.event, own))
+
+    @property
     def n_classes(self) -> int | None:
         """Number of classes, or None."""
         return None if self.target.levels is None else len(self.target.levels)
@@ -138,9 +193,9 @@ class TableJob:
                     f"{8e-9 * rows.n_rows * (rows.n_features + 1):.2g} GB, without a name and gone when the run ends."
                 )
         if self.held_out:
-            held = self.n_rows - self.training.n_rows if self.persons is None else self.persons.count("held-out")
             sentences.append(
-                f"{held} {self.unit} are held out, and the score on them is released under a budget of its own."
+                f"{self.n_held_out} {self.unit} are held out, and the score on them costs nothing more: each is in the "
+                "model or in the score, so that both together cost the larger of the two."
             )
         return sentences
 
@@ -205,7 +260,8 @@ class TableJob:
         if begin is not None:
             begin()
         groups = None if self.persons is None else self.persons.groups("training")
-        estimator.fit(*rows, plan=self.plan, groups=groups)
+        with nullcontext() if books is None else books.beside(self.score_event):
+            estimator.fit(*rows, plan=self.plan, groups=groups)
         with uninterrupted():
             if hasattr(estimator, "inference_"):
                 estimator.inference_ = estimator.inference_.renamed(self.schema.names)
@@ -213,13 +269,17 @@ class TableJob:
             stated = estimator.certificate_.assumptions + self.assumptions
             estimator.certificate_ = replace(estimator.certificate_, assumptions=stated)
             self._include_levels(estimator)
-            done = _settled(TableFit(estimator, None, self._context(estimator, cluster), self), books, save)
-        if self.held_out:
-            score, why = self._score(estimator, books, dataset, cluster)
-            with uninterrupted():
-                context = self._context(estimator, cluster, score, why)
-                done = _settled(TableFit(estimator, score, context, self), books, save)
-        return done
+            done = TableFit(estimator, None, self._context(estimator, cluster), self)
+            if save is not None:
+                save(done)
+            if not self.held_out:
+                return _settled(done, books)
+        score, why = self._score(estimator, cluster)
+        with uninterrupted():
+            done = TableFit(estimator, score, self._context(estimator, cluster, score, why), self)
+            if save is not None:
+                save(done)
+            return _settled(done, books)
 
     def _with_levels(
         self, books: LateLedger | None, dataset: str | None, begin: Callable[[], None] | None,
@@ -271,10 +331,8 @@ class TableJob:
             choices["classes"] = list(range(self.n_classes))
         return self.plan.estimator(on_invalid="impute", ledger=ledger, dataset=dataset, **choices)
 
-    def _score(
-        self, estimator: Any, ledger: LateLedger | None, dataset: str | None, cluster: Any
-    ) -> tuple[HeldOutScore | None, str | None]:
-        """Release the score on held-out rows, or say why there is none. The model stands in any case."""
+    def _score(self, estimator: Any, cluster: Any) -> tuple[HeldOutScore | None, str | None]:
+        """Release the score on held-out rows, or say why there is none. The model stands, and both are reserved."""
         held = self._rows("held-out")
         streamed = cluster is not None or self.streamed
         try:
@@ -284,12 +342,11 @@ class TableJob:
         if self.table.changed():
             return None, "the file changed while the model was trained"
         groups = None if self.persons is None else self.persons.groups("held-out")
-        records = held.n_rows if self.persons is None else self.persons.count("held-out")
-        event = evaluation_event(records, self.budget, classes=self.n_classes)
+        event = self.score_event
+        assert event is not None
         release = Release(
-            event, self.budget, NoiseSource.secure(), ledger=ledger, dataset=dataset, purpose="evaluation",
+            event, self.plan.budget, NoiseSource.secure(), persons=ids_name(groups),
             assumptions=(DISJOINT if groups is None else "disjoint-persons", *self.assumptions),
-            persons=ids_name(groups),
         )  # fmt: skip
         try:
             with release:
@@ -299,8 +356,6 @@ class TableJob:
                         raise GratisError("the file changed while the held-out rows were read")
                 else:
                     estimates = evaluate_privately(estimator, *arrays, release, groups=groups)
-        except BudgetExceededError:
-            return None, "the ledger had no room left for a release on the held-out rows"
         except GratisError as error:
             if not streamed:
                 raise
@@ -352,18 +407,17 @@ def _only_added(rows: EncodedRows, cluster: Any) -> Any:
     return ClusterTable(cluster, rows).rows(lambda X, y: (X, y), once=True)
 
 
-def _settled(done: TableFit, ledger: LateLedger | None, save: Callable[[TableFit], None] | None) -> TableFit:
-    """Save what was released, then tell the ledger; return it with a certificate that says so."""
-    if save is not None:
-        save(done)
+def _settled(done: TableFit, ledger: LateLedger | None) -> TableFit:
+    """Tell the ledger what was released and is saved; return it with certificates that say so."""
     entry = None if ledger is None else ledger.settle()
     if entry is None:
         return done
-    if done.score is None and done.job.found is not None:
+    if done.score is not None:
+        score = replace(done.score, certificate=replace(done.score.certificate, ledger_entry=entry))
+        context = done.context | {"held_out_certificate": score.certificate.to_json()}
+        done = replace(done, score=score, context=context)
+    if done.job.found is not None:
         first = done.job.found.certificate.ledger_entry
         entry = {"name": entry["name"], "id": entry["id"], "entries": [first, entry]}
-    if done.score is not None:
-        certificate = replace(done.score.certificate, ledger_entry=entry)
-        return replace(done, score=replace(done.score, certificate=certificate))
     done.estimator.certificate_ = replace(done.estimator.certificate_, ledger_entry=entry)
     return done

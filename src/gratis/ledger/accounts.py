@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from gratis.ledger.chain import Entry
 from gratis.ledger.payloads import (
+    MODEL,
     PAYLOADS,
     UNIT,
     BudgetPayload,
@@ -16,14 +17,14 @@ from gratis.ledger.payloads import (
     Fingerprint,
     ReservationPayload,
 )
-from gratis.ledger.spending import spending, total_mu
+from gratis.ledger.spending import largest_fitting, price, spending, total_mu
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError, LedgerError
 from gratis.records.events import Event
 from gratis.records.notebook import card
 from gratis.records.record import JsonObject, Record, plain
 
-__all__ = ["Account", "Reservation", "Status", "add_up", "check_claim", "reservation"]
+__all__ = ["Account", "Booked", "Reservation", "Status", "add_up", "check_claim", "reservation"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +39,47 @@ class Reservation(Record):
     purpose: str
     note: str = ""
     committed: bool = False
+    released: str | None = None
 
     @property
     def unit(self) -> str:
         """The unit of privacy: a row, unless the note begins by saying otherwise."""
         return self.note.removeprefix(UNIT).partition(";")[0] if self.note.startswith(UNIT) else "a row"
+
+    @property
+    def model(self) -> str | None:
+        """What was trained, if the note says it."""
+        parts = (part.strip() for part in self.note.split(";"))
+        return next((part.removeprefix(MODEL) for part in parts if part.startswith(MODEL)), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Booked(Record):
+    """One release as its owner reads it: when, what for, which model, and what it costs by itself.
+
+    `released` is the SHA-256 of the model's arrays, as its certificate has it; None where nothing was committed, or
+    what was released is no model. `epsilon` is at the budget's delta.
+    """
+
+    sequence: int
+    time: str
+    purpose: str
+    model: str | None
+    released: str | None
+    mu: float | None
+    epsilon: float | None
+    price: str
+    committed: bool
+
+    @classmethod
+    def of(cls, reserved: Reservation, budget: Budget) -> Booked:
+        """Describe a reservation from this budget."""
+        cost = price(budget, (), reserved.event)
+        return cls(
+            sequence=reserved.sequence, time=reserved.time, purpose=reserved.purpose, model=reserved.model,
+            released=reserved.released, mu=cost.mu, epsilon=cost.epsilon, price=cost.words,
+            committed=reserved.committed,
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -90,6 +127,8 @@ class Status:
     never_committed: tuple[Reservation, ...]
     head: str
     entries: int
+    left_epsilon: float | None = None  # of one more release at the budget's delta
+    all_reservations: tuple[Reservation, ...] = field(default=(), repr=False)
     units: tuple[str, ...] = ()  # of privacy, of what was reserved: more than one in ledgers of earlier versions alone
 
     @property
@@ -115,14 +154,42 @@ class Status:
             never_committed=tuple(r for r in reservations if not r.committed),
             head=head.hash,
             entries=head.sequence + 1,
+            left_epsilon=largest_fitting(account.budget, account.events),
+            all_reservations=reservations,
             units=account.units,
         )
 
     @property
-    def facts(self) -> list[tuple[str, object]]:
-        """What is spent and left, in words."""
-        left = "not known in mu" if self.remaining_mu is None else f"mu {self.remaining_mu:.4g} of {self.total_mu:.4g}"
-        return [("budget", self.budget.describe()), ("left", left), ("reservations", self.reservations)]
+    def releases(self) -> tuple[Booked, ...]:
+        """Every release with its cost, for the budget's owner: not a part of `to_json`, which models carry along."""
+        return tuple(Booked.of(one, self.budget) for one in self.all_reservations)
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """What is spent and left, in words.
+
+        Epsilon first, and of mu the shares of its square: those are what adds up.
+        """
+        mu = None if self.spent_mu is None else f"mu {self.spent_mu:.4g} of {self.total_mu:.4g}"
+        in_mu = "" if mu is None else f" ({mu})"
+        spent, left = str(mu), "" if self.remaining_mu is None else f"mu {self.remaining_mu:.4g}"
+        if self.budget.epsilon is not None:
+            spent = f"epsilon {self.spent_epsilon or 0.0:.4g} of {self.budget.epsilon:g} at delta {self.budget.delta:g}"
+            spent += in_mu
+        if self.left_epsilon is not None:
+            more = f"one more release of epsilon {self.left_epsilon:.3g} at delta {self.budget.delta:g}"
+            left = f"{more} ({left})" if left else more
+        share = None
+        if self.spent_mu:
+            share = (
+                f"{100 * (self.spent_mu / self.total_mu) ** 2:.0f} % of the budget: squares of mu add up, "
+                f"{self.spent_mu:.4g}² + {self.remaining_mu:.4g}² = {self.total_mu:.4g}²"
+            )
+        found = [
+            ("budget", self.budget.describe()), ("spent", spent), ("left", left or "not known"), ("share", share),
+            ("releases", str(self.reservations)),
+        ]  # fmt: skip
+        return [(name, words) for name, words in found if words is not None]
 
     def _repr_html_(self) -> str:
         return card(f"Budget of {self.name}", self.facts)
@@ -139,6 +206,7 @@ class Status:
                 "spent_mu": self.spent_mu,
                 "remaining_mu": self.remaining_mu,
                 "spent_epsilon": self.spent_epsilon,
+                "left_epsilon": self.left_epsilon,
                 "adaptive_choice_covered": self.adaptive_choice_covered,
                 "reservations": self.reservations,
                 "by_purpose": self.by_purpose,
@@ -185,7 +253,7 @@ def _apply(accounts: dict[str, Account], entry: Entry) -> None:
         reserved = reservations[content.reservation]
         if reserved.committed:
             raise LedgerError("a reservation is committed once")
-        reservations[reserved.id] = replace(reserved, committed=True)
+        reservations[reserved.id] = replace(reserved, committed=True, released=content.released)
     elif isinstance(content, ClaimPayload):
         account = accounts[content.name]
         check_claim(account.reservations[content.reservation], account.claims.get(content.reservation), content)

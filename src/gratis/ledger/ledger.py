@@ -23,11 +23,11 @@ from gratis.ledger.payloads import (
     ReservationPayload,
     unit_of_persons,
 )
-from gratis.ledger.spending import check_affordable, spending
+from gratis.ledger.spending import Price, check_affordable, price, refuse_other_relation, spending
 from gratis.ledger.storage import FORMAT, Snapshot, append, create_file, read, transact, writer
 from gratis.records.budget import Budget
 from gratis.records.errors import LedgerError
-from gratis.records.events import Composition, Event, LeafEvent
+from gratis.records.events import Event
 from gratis.records.notebook import card
 from gratis.records.record import JsonObject
 
@@ -151,7 +151,7 @@ class Ledger:
         `persons` is given where the unit of the event is a person with all rows: what the ids are called, or "". The
         note tells it. All that is reserved from one budget has one unit: costs of different units do not add up.
         """
-        if not isinstance(event, LeafEvent | Composition):
+        if not isinstance(event, Event):
             raise LedgerError(f"only an event can be reserved, got {type(event).__name__}; nothing was reserved")
         if note.startswith(UNIT):
             raise LedgerError(f"a note cannot begin with {UNIT!r}: the ledger says that itself; nothing was reserved")
@@ -177,8 +177,17 @@ class Ledger:
         entry = self._append("reservation", decide)
         return reservation(entry, payload)
 
-    def commit(self, reservation_id: str, event: Event) -> Reservation:
-        """Record that the reserved run released exactly `event`; another is refused and all stays spent."""
+    def price(self, name: str, event: Event) -> Price:
+        """Return what `reserve` would take for the event, and whether it would; nothing is reserved."""
+        account = _account(self._read()[1], name)
+        refuse_other_relation(name, account.budget, event)
+        return price(account.budget, account.events, event)
+
+    def commit(self, reservation_id: str, event: Event, *, released: str | None = None) -> Reservation:
+        """Record that the reserved run released exactly `event`; another is refused and all stays spent.
+
+        `released` is the SHA-256 of a model's arrays, by which the entry and the model's certificate know each other.
+        """
 
         def decide(accounts: dict[str, Account]) -> Payload:
             reserved = _reservation(accounts, reservation_id)
@@ -189,7 +198,7 @@ class Ledger:
                     f"the event is not the one that was reserved as {reservation_id}; "
                     "the reservation stays spent and is not committed"
                 )
-            return CommitmentPayload(name=reserved.name, reservation=reserved.id)
+            return CommitmentPayload(name=reserved.name, reservation=reserved.id, released=released)
 
         self._append("commitment", decide)
         return self.reservation(reservation_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gratis.ledger.spending import total_mu
 from gratis.records.budget import Budget
@@ -12,13 +13,14 @@ from gratis.records.events import Event, event_from_json
 from gratis.records.record import Record
 
 __all__ = [
-    "PAYLOADS", "UNIT", "BudgetPayload", "ClaimPayload", "CommitmentPayload", "Fingerprint", "Payload",
+    "MODEL", "PAYLOADS", "UNIT", "BudgetPayload", "ClaimPayload", "CommitmentPayload", "Fingerprint", "Payload",
     "ReservationPayload", "unit_of_persons",
 ]  # fmt: skip
 
 _NAME_LENGTH = 200
 _NOTE_LENGTH = 2000
 UNIT = "unit: "  # how the note of a reservation begins whose unit of privacy is not a row
+MODEL = "model: "  # how the part of a note begins that says what is trained
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +72,16 @@ class ReservationPayload(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitmentPayload(Record):
-    """A reserved run has released what it said."""
+    """A reserved run has released what it said; `released` is the SHA-256 of a model's arrays."""
 
+    sparse: ClassVar[bool] = True
     name: str
     reservation: str
+    released: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.released is not None and not re.fullmatch(r"[0-9a-f]{64}", self.released):
+            raise LedgerError("what was released is named by a SHA-256 in 64 lower-case hexadecimal digits")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

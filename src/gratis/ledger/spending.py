@@ -11,9 +11,18 @@ from gratis.accounting import account, calibrate_mu, epsilon_upper_bound, remain
 from gratis.records.budget import Budget
 from gratis.records.errors import BudgetExceededError, GratisError, LedgerError
 from gratis.records.events import Composition, Event, GaussianRelease
-from gratis.records.guarantees import GDPGuarantee, Guarantee
+from gratis.records.guarantees import GDPGuarantee, GDPWithFailureGuarantee, Guarantee
 
-__all__ = ["Spending", "check_affordable", "spending", "total_mu"]
+__all__ = [
+    "Price",
+    "Spending",
+    "check_affordable",
+    "largest_fitting",
+    "price",
+    "refuse_other_relation",
+    "spending",
+    "total_mu",
+]
 
 # A plan calibrated to exactly the whole budget may miss it by rounding alone; below this the message says so.
 _ROUNDING = 1e-9
@@ -61,6 +70,34 @@ class Spending:
         return root
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What one run takes from a budget, and whether it fits; what is shown of it, everywhere."""
+
+    mu: float | None
+    epsilon: float | None
+    delta: float | None
+    fits: bool
+
+    @property
+    def words(self) -> str:
+        """The price in words.
+
+        >>> Price(mu=0.23688, epsilon=1.0, delta=1e-6, fits=True).words
+        'epsilon 1 at delta 1e-06 (mu 0.2369)'
+        """
+        mu = None if self.mu is None else f"mu {self.mu:.4g}"
+        if self.epsilon is None:
+            return str(mu)
+        return f"epsilon {self.epsilon:.4g} at delta {self.delta:g}" + ("" if mu is None else f" ({mu})")
+
+
+def price(budget: Budget, spent: tuple[Event, ...], event: Event) -> Price:
+    """Return what an event takes from a budget of which some is spent: epsilon is at the budget's delta, by itself."""
+    alone, after = spending(budget, (event,)), spending(budget, (*spent, event))
+    return Price(mu=alone.mu, epsilon=alone.epsilon, delta=budget.delta, fits=after.fits(budget))
+
+
 def spending(budget: Budget, events: tuple[Event, ...]) -> Spending:
     """Return what the events cost together.
 
@@ -89,8 +126,8 @@ def spending(budget: Budget, events: tuple[Event, ...]) -> Spending:
     return Spending(mu=mu, epsilon=epsilon)
 
 
-def check_affordable(name: str, budget: Budget, spent: tuple[Event, ...], event: Event) -> None:
-    """Refuse an event that the budget is not proved to cover together with everything already reserved."""
+def refuse_other_relation(name: str, budget: Budget, event: Event) -> None:
+    """Refuse an event that is stated under another relation than the budget: their costs do not add up."""
     relation = event.neighbouring
     if relation is None:
         raise LedgerError("an event that releases nothing needs no reservation; nothing was reserved")
@@ -99,11 +136,17 @@ def check_affordable(name: str, budget: Budget, spent: tuple[Event, ...], event:
             f"the budget {name!r} is stated under {budget.neighbouring}, the event under {relation}; "
             "plan the run under the budget's relation; nothing was reserved"
         )
+
+
+def check_affordable(name: str, budget: Budget, spent: tuple[Event, ...], event: Event) -> None:
+    """Refuse an event that the budget is not proved to cover together with everything already reserved."""
+    refuse_other_relation(name, budget, event)
     after = spending(budget, (*spent, event))
     if after.fits(budget):
         return
     before, alone = spending(budget, spent), spending(budget, (event,))
-    left, fits = before.remaining_mu(budget), _what_fits(budget, spent)
+    left, most = before.remaining_mu(budget), largest_fitting(budget, spent) if spent else None
+    fits = f"; a run with epsilon {most:.3g} at delta {budget.delta:g} would still fit" if most else ""
     if left is not None and alone.mu is not None:
         left_text, need_text = _tell_apart(left, alone.mu)
         raise BudgetExceededError(
@@ -119,24 +162,33 @@ def check_affordable(name: str, budget: Budget, spent: tuple[Event, ...], event:
     )
 
 
-def _what_fits(budget: Budget, spent: tuple[Event, ...]) -> str:
-    """The largest epsilon of one more Gaussian run at the budget's delta, in three digits, rounded down."""
-    if budget.epsilon is None or budget.delta is None or not spent:
-        return ""
+@lru_cache(maxsize=256)
+def largest_fitting(budget: Budget, spent: tuple[Event, ...]) -> float | None:
+    """The largest epsilon of one more Gaussian run at the budget's delta, in three digits, rounded down.
+
+    None where that is not known: the budget is in mu, or subsampled events are among what was spent.
+    """
+    if budget.epsilon is None or budget.delta is None:
+        return None
+    if not spent:
+        return budget.epsilon
+    guarantee = _guarantee(spent)
+    if not isinstance(guarantee, GDPGuarantee | GDPWithFailureGuarantee):
+        return None
     try:
         rest = remaining_budget(budget, Composition(spent)).epsilon or 0.0
-    except GratisError:  # nothing is left, or subsampled events are among what was spent
-        return ""
+    except GratisError:  # nothing is left
+        return 0.0
     digit = 10.0 ** (math.floor(math.log10(rest)) - 2) if rest > 0 else 1.0
     for steps in range(math.floor(rest / digit), 0, -1):
         epsilon = float(f"{steps * digit:.3g}")
         mu = calibrate_mu(Budget(epsilon=epsilon, delta=budget.delta, neighbouring=budget.neighbouring))
         event = GaussianRelease(sensitivity=1.0, noise_std=1.0 / mu, neighbouring=budget.neighbouring)
         if spending(budget, (*spent, event)).fits(budget):
-            return f"; a run with epsilon {epsilon:.3g} at delta {budget.delta:g} would still fit"
+            return epsilon
         if steps < rest / digit - 3:  # what failures of levels take of delta is not worth a longer search
             break
-    return ""
+    return 0.0
 
 
 def _tell_apart(smaller: float, larger: float) -> tuple[str, str]:

@@ -29,6 +29,7 @@ from gratis.numerics.rounding import ROWS_PER_CHUNK, rounding_inflation
 from gratis.records.checks import check_count, check_positive
 from gratis.records.events import Composition, Event, GaussianRelease
 from gratis.records.neighbouring import Neighbouring
+from gratis.records.plans import TOO_FEW
 
 __all__ = ["StandardisationPlan", "Standardiser", "hidden_share", "plan_standardisation", "release_location_scale"]
 
@@ -138,10 +139,7 @@ class StandardisationPlan:
         """A sentence for the plan where so few records may not show the order of magnitude of a target."""
         if self.n_records >= _SURELY_PLACED * self.events[0].noise_std:
             return ()
-        return (
-            "So few rows at this budget may not show even the target's order of magnitude, and predictions can then be "
-            "far off: more rows, a larger epsilon or public scales help.",
-        )
+        return (TOO_FEW,)
 
 
 def plan_standardisation(
@@ -196,7 +194,7 @@ def hidden_share(event: Event, *, label: str = "features") -> float:
     >>> round(hidden_share(plan.event), 3), hidden_share(plan.event, label="target")
     (0.093, 0.0)
     """
-    leaves = event.leaves() if isinstance(event, Composition) else (event,)
+    leaves = event.leaves()
     found = {leaf.label: leaf for leaf in leaves if isinstance(leaf, GaussianRelease)}
     counts, mean = (found.get(f"{label}: {name}") for name in (_SPREAD, _MEAN))
     if counts is None or mean is None:

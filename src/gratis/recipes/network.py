@@ -21,8 +21,9 @@ from gratis.planning.networks import plan_network
 from gratis.recipes.recipe import Reading, zero_rows
 from gratis.records.budget import Budget
 from gratis.records.checks import check_count
-from gratis.records.errors import GratisError, MissingExtraError
+from gratis.records.errors import GratisError
 from gratis.records.events import Composition
+from gratis.records.extras import missing_extra
 from gratis.records.facts import Facts
 from gratis.records.plans import Plan
 from gratis.records.settings import Descent, NetworkSettings
@@ -105,7 +106,7 @@ class Network:
         try:
             import torch  # noqa: F401
         except ImportError:
-            raise MissingExtraError("networks need torch; install it with: pip install 'gratis[nn]'") from None
+            raise missing_extra("networks need PyTorch", "nn") from None
         from gratis.models.mlp import build_mlp
 
         try:

@@ -10,6 +10,7 @@ __all__ = [
     "LedgerError",
     "MissingExtraError",
     "PrivacyLeakWarning",
+    "WorthlessFitWarning",
 ]
 
 
@@ -41,6 +42,10 @@ class ChangedTableError(GratisError):
 
 class PrivacyLeakWarning(UserWarning):
     """Something that no guarantee covers is about to be computed from private rows; known from public facts."""
+
+
+class WorthlessFitWarning(UserWarning):
+    """A fit is about to spend its budget on what is predicted to learn next to nothing; known from public facts."""
 
 
 class MissingExtraError(GratisError, ImportError):

@@ -21,6 +21,7 @@ __all__ = [
     "FullBatchDescent",
     "GaussianRelease",
     "OnePassIteration",
+    "Parallel",
     "PoissonSubsampledGaussian",
     "ThresholdedCounts",
     "event_from_json",
@@ -38,6 +39,10 @@ class _Leaf(Record):
         object.__setattr__(self, "neighbouring", Neighbouring.parse(self.neighbouring))
         if not isinstance(self.label, str):
             raise GratisError("an event's label must be a string")
+
+    def leaves(self) -> tuple[LeafEvent, ...]:
+        """Return the event itself: it is a single one."""
+        return (self,)  # type: ignore[return-value]
 
 
 _SMALLEST, _LARGEST = 1e-50, 1e50
@@ -187,27 +192,23 @@ class ThresholdedCounts(_Leaf):
 
 
 @dataclass(frozen=True, slots=True)
-class Composition(Record):
-    """Several events on the same data set; a later one may be chosen from what earlier ones released."""
+class _Several(Record):
+    """What events that hold others share: one relation for all inside."""
 
-    kind: ClassVar[str] = "composition"
     events: tuple[Event, ...]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "events", tuple(self.events))
         for event in self.events:
-            if not isinstance(event, (_Leaf, Composition)):
-                raise GratisError("a composition holds events only")
+            if not isinstance(event, (_Leaf, _Several)):
+                raise GratisError(f"a {type(self).__name__.lower()} event holds events only")
         relations = {leaf.neighbouring for leaf in self.leaves()}
         if len(relations) > 1:
             raise GratisError("events under different neighbouring relations cannot be composed")
 
     def leaves(self) -> tuple[LeafEvent, ...]:
         """Return the single events in order."""
-        found: list[LeafEvent] = []
-        for event in self.events:
-            found.extend(event.leaves() if isinstance(event, Composition) else (event,))
-        return tuple(found)
+        return tuple(leaf for event in self.events for leaf in event.leaves())
 
     @property
     def neighbouring(self) -> Neighbouring | None:
@@ -216,8 +217,32 @@ class Composition(Record):
         return leaves[0].neighbouring if leaves else None
 
 
+@dataclass(frozen=True, slots=True)
+class Composition(_Several):
+    """Several events on the same data set; a later one may be chosen from what earlier ones released."""
+
+    kind: ClassVar[str] = "composition"
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel(_Several):
+    """Events on parts of the data set that share no record; a later one may use what earlier ones released.
+
+    The parts are cut by what is public (the place of a row, the id of a person), so that a record is in the same part
+    in neighbouring data sets: it pays for that part alone, docs/proofs/parallel.md. Subsampled events are refused: the
+    larger of two privacy curves that cross is none that composes.
+    """
+
+    kind: ClassVar[str] = "parallel"
+
+    def __post_init__(self) -> None:
+        _Several.__post_init__(self)  # not `super()`: a slotted dataclass is made twice, and it would see the first
+        if any(isinstance(leaf, PoissonSubsampledGaussian) for leaf in self.leaves()):
+            raise GratisError("subsampled events cannot be accounted on parts of a data set: compose them")
+
+
 LeafEvent = GaussianRelease | FullBatchDescent | OnePassIteration | PoissonSubsampledGaussian | ThresholdedCounts
-Event = LeafEvent | Composition
+Event = LeafEvent | Composition | Parallel
 
 
 def event_from_json(data: object) -> Event:

@@ -139,7 +139,8 @@ class Studio:
 
     async def _file(self, request: Request) -> Response:
         path = request.path_params["path"]
-        if not secrets.compare_digest(request.path_params["signature"], signature(self.token, path)):
+        given = request.path_params["signature"].encode("utf-8", "replace")  # as bytes: texts must be ASCII
+        if not secrets.compare_digest(given, signature(self.token, path).encode()):
             return _refused(403, "this link is not one of this studio's")
         try:
             found = self.folder.find(path, _DOWNLOADS)

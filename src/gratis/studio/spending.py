@@ -7,19 +7,20 @@ the ledger still ends where the user saw it end: of two tabs that show the same 
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 import shlex
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gratis.accounting import account, calibrate_mu, gdp_epsilon_upper_bound
+from gratis.accounting import calibrate_mu
 from gratis.ledger import Ledger
+from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
-from gratis.records.guarantees import GDPGuarantee
 from gratis.studio import fields
 from gratis.studio.columns import stated_schema
 from gratis.studio.folder import LEDGERS, TABLES, WORK, StudioFolder
@@ -36,6 +37,7 @@ class _Ticket:
     arguments: tuple[str, ...]
     record: dict[str, Any]
     files: dict[str, str]
+    worthless: str | None
     ledger: Path
     head: str
     table: Path
@@ -77,6 +79,7 @@ class Spending:
     def plan(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Plan a fit to the end, as `gratis fit --dry-run` does; nothing is spent."""
         from gratis.estimators.table_fit import plan_table_fit
+        from gratis.estimators.worth import worthless_words
 
         table = self._folder.find(body.get("file"), TABLES)
         target, budget, name = fields.text(body, "target"), fields.budget(body), fields.text(body, "name")
@@ -84,7 +87,8 @@ class Spending:
         if place.exists():
             raise GratisError(f"there is a run {name!r} already; give this one another name")
         ledger, data_set = self._folder.find(body.get("ledger"), LEDGERS), fields.text(body, "budget")
-        status = Ledger.open(ledger).status(data_set)
+        books = Ledger.open(ledger)
+        status = books.status(data_set)
         schema, private = stated_schema(body.get("columns"), target)
         listed = [part.strip() for part in fields.text(body, "classes", "").split(",") if part.strip()] or None
         model, task = fields.text(body, "model", "auto"), fields.text(body, "task", "auto")
@@ -98,6 +102,7 @@ class Spending:
             raise GratisError(
                 f"the budget {data_set!r} counts under {status.budget.neighbouring}: choose that relation in Data"
             )
+        price, worthless = books.price(data_set, job.event), worthless_words(job.plan, job.unit)
         inside = f"{WORK}/{name}"
         file = self._folder.shown(table)
         shared = {
@@ -111,9 +116,10 @@ class Spending:
             "model": job.model, "epsilon": f"{budget.epsilon!r}", "delta": f"{budget.delta!r}",
             "neighbouring": str(budget.neighbouring),
         }  # fmt: skip
-        said = _command(file, stated | shared)
+        asked = ["--yes"] if worthless else []  # the page asks
+        said = [*_command(file, stated | shared), *asked]
         # What is shown is what runs; where levels are found first, the columns, and with them the plan, follow then.
-        arguments = said if private else _command(file, {"plan": f"{inside}/plan.json"} | shared)
+        arguments = said if private else [*_command(file, {"plan": f"{inside}/plan.json"} | shared), *asked]
         command = shlex.join(["gratis", *said])
         record = {
             "command": command, "file": file, "target": target, "budget_words": budget.describe(),
@@ -124,31 +130,31 @@ class Spending:
             self._tickets[ticket] = _Ticket(
                 name=name, arguments=tuple(arguments), record=record,
                 files={"schema.json": _json(schema.to_json()), "plan.json": _json(job.plan.to_json())},
-                ledger=ledger, head=status.head, table=table, stamp=_stamp(table),
+                worthless=worthless, ledger=ledger, head=status.head, table=table, stamp=_stamp(table),
             )  # fmt: skip
             while len(self._tickets) > _MOST_TICKETS:
                 self._tickets.pop(next(iter(self._tickets)))
-        guarantee = account(job.plan.event)
-        mu = guarantee.mu if isinstance(guarantee, GDPGuarantee) else None
-        if private:  # the search for levels is paid from the same budget
-            mu = calibrate_mu(budget)
         cost = job.plan.cost
         return {
             "ticket": ticket, "name": name, "words": job.words(), "model": job.model, "task": job.task,
             "rows": job.training.n_rows, "columns": len(job.schema.names), "classes": job.n_classes,
             "cost": None if cost is None else cost._asdict(),
-            "epsilon": f"{budget.epsilon:g}", "delta": f"{budget.delta:g}", "mu": mu,
+            "epsilon": f"{budget.epsilon:g}", "delta": f"{budget.delta:g}", "price": price.words, "mu": price.mu,
+            "share": _share(status.budget, price.mu, price.epsilon), "worthless": worthless,
             "status": _status(status), "command": command,
-            "fits": None if mu is None or status.remaining_mu is None else mu <= status.remaining_mu,
-            "assumptions": list(job.assumptions), "scored": bool(held_out),
+            "fits": price.fits, "assumptions": list(job.assumptions),
         }  # fmt: skip
 
     def spend(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Run what the ticket was made for: once, and only if nothing changed since the user saw it."""
         with self._guard:
-            ticket = self._tickets.pop(fields.text(body, "ticket"), None)
+            name = fields.text(body, "ticket")
+            ticket = self._tickets.get(name)
             if ticket is None:
                 raise GratisError("this plan was confirmed already, or is too old: plan again")
+            if ticket.worthless and body.get("yes") is not True:
+                raise GratisError(f"{ticket.worthless}: nothing was spent; confirm that it shall be all the same")
+            del self._tickets[name]
             if Ledger.open(ticket.ledger).head != ticket.head:
                 raise GratisError("the ledger changed since this plan was shown: nothing was spent; plan again")
             if _stamp(ticket.table) != ticket.stamp:
@@ -164,14 +170,22 @@ def _command(file: str, options: Mapping[str, str | None]) -> list[str]:
 
 
 def _status(status: Any) -> dict[str, Any]:
-    """A budget for the page: also what is left as an epsilon at its delta."""
-    delta, left = status.budget.delta, status.remaining_mu
+    """A budget for the page, as `gratis ledger show` tells of it."""
     return {
         **{key: value for key, value in status.to_json().items() if key != "never_committed"},
         "never_committed": len(status.never_committed),
-        "describe": status.budget.describe(),
-        "left_epsilon": None if delta is None or left is None else gdp_epsilon_upper_bound(mu=left, delta=delta),
+        "facts": dict(status.facts),
+        "left_share": _share(status.budget, status.remaining_mu, status.left_epsilon),
+        "releases": [one.to_json() for one in status.releases],
     }
+
+
+def _share(budget: Budget, mu: float | None, epsilon: float | None) -> float:
+    """The share of μ², for a bar; of what has no μ that of the Gaussian release with its ε."""
+    if mu is None:
+        asked = epsilon and math.isfinite(epsilon) and budget.delta is not None
+        mu = calibrate_mu(replace(budget, epsilon=epsilon)) if asked else 0.0
+    return min(1.0, (mu / calibrate_mu(budget)) ** 2)
 
 
 def _json(data: object) -> str:

@@ -7,17 +7,18 @@ export function spendView(root) {
   let followed = null, names = [], draft = {};
 
   const meter = (b, will) => {
-    const total = b.mu ** 2, left = b.remaining_mu === null ? 0 : b.remaining_mu ** 2, next = Math.min(left, (will || 0) ** 2);
-    return el("div", { class: "meter", role: "img", "aria-label": `${percent(left / total)} of the budget is left` },
-      el("i", { style: { width: 100 * (left - next) / total + "%" } }), next ? el("i", { class: "will", style: { width: 100 * next / total + "%" } }) : null);
+    const left = b.left_share, next = Math.min(left, will || 0);
+    return el("div", { class: "meter", role: "img", "aria-label": `${percent(left)} of the budget is left` },
+      el("i", { style: { width: 100 * (left - next) + "%" } }), next ? el("i", { class: "will", style: { width: 100 * next + "%" } }) : null);
   };
 
   function drawLedgers() {
     const books = state.ledgers;
     fill(ledgers, el("div", { class: "card" }, el("h2", {}, "Ledger"),
       books.length ? books.map((book) => el("div", {}, el("b", {}, book.file), book.error ? el("p", { class: "bad" }, book.error) : null,
-        book.budgets.map((b) => el("div", { class: "field" }, el("div", {}, b.name, el("span", { class: "soft small" }, `  ${b.describe}`)), meter(b),
-          el("div", { class: "small soft" }, `${percent(b.remaining_mu === null ? 0 : (b.remaining_mu / b.mu) ** 2)} left (μ ${short(b.remaining_mu)} of ${short(b.mu)}${b.left_epsilon === null ? "" : `, enough for one release of ε ${short(Math.floor(b.left_epsilon * 1000) / 1000)}`}); ${b.reservations} release${b.reservations === 1 ? "" : "s"}`, b.never_committed ? el("span", { class: "warn" }, `; ${b.never_committed} reserved and never finished: spent`) : null)))))
+        book.budgets.map((b) => el("div", { class: "field" }, el("div", {}, b.name, el("span", { class: "soft small" }, `  ${b.facts.budget}`)), meter(b),
+          el("div", { class: "small soft" }, `${percent(b.left_share)} left. Spent: ${b.facts.spent}. Left: ${b.facts.left}.`, b.never_committed ? el("span", { class: "warn" }, ` ${b.never_committed} reserved and never finished: spent.`) : null),
+          b.releases.length ? el("details", { class: "small" }, el("summary", {}, `${b.reservations} release${b.reservations === 1 ? "" : "s"}`), b.facts.share ? el("p", { class: "soft" }, `Spent is ${b.facts.share}.`) : null, el("div", { class: "scroll" }, el("table", { class: "releases" }, el("tbody", {}, b.releases.map((r) => el("tr", {}, el("td", { class: "num" }, r.time.slice(0, 16).replace("T", " ")), el("td", {}, r.purpose), el("td", {}, r.model || ""), el("td", {}, r.price), el("td", { class: r.committed ? "num soft" : "warn" }, r.committed ? (r.released || "").slice(0, 12) : "never committed"))))))) : null))))
         : el("p", {}, "There is no ledger yet. It keeps what a data set may spend in all, across models and days."),
       el("details", { open: !books.length }, el("summary", {}, "Give a data set its budget"), newBudget())));
   }
@@ -65,11 +66,11 @@ export function spendView(root) {
   function drawPlan(p) {
     const enough = p.fits !== false;
     fill(planned, el("div", { class: "card" }, el("h2", {}, "The plan"),
-      numbers([p.cost ? [`${short(p.cost.low, 2)} to ${short(p.cost.high, 2)}`, `predicted loss of ${p.cost.unit} to privacy`] : ["not predicted", "loss to privacy"], [p.model, "model"], [`${p.rows.toLocaleString("en")} × ${p.columns}`, "rows × encoded columns"], p.mu === null ? null : [short(p.mu), "μ of this run"]]),
+      numbers([p.cost ? [`${short(p.cost.low, 2)} to ${short(p.cost.high, 2)}`, `predicted loss of ${p.cost.unit} to privacy`] : ["not predicted", "loss to privacy"], [p.model, "model"], [`${p.rows.toLocaleString("en")} × ${p.columns}`, "rows × encoded columns"]]),
       el("details", {}, el("summary", {}, "All that was planned, and why"), p.words.map((w) => el("p", { class: "small" }, w)), p.assumptions.map((w) => el("p", { class: "small soft" }, "Assumed: " + w + "."))),
-      el("p", {}, `From the budget “${p.status.name}”:`), meter(p.status, p.mu), el("p", { class: "small soft" }, "Striped: this run. What is left is measured in μ²."),
-      p.scored ? el("p", { class: "small soft" }, "The score on the held-out rows is a release of its own and takes as much again; where the ledger has no room for it, there is no score.") : null,
-      enough ? null : el("p", { class: "note bad" }, `This run needs μ ${short(p.mu)}, and μ ${short(p.status.remaining_mu)} is left: the ledger will refuse it.`),
+      el("p", { id: "price" }, `This run takes ${p.price} from the budget “${p.status.name}”.`), meter(p.status, p.share), el("p", { class: "small soft" }, "Striped: this run. What is left is measured in μ²."),
+      enough ? null : el("p", { class: "note bad" }, `Left is ${p.status.facts.left}: the ledger will refuse this run.`),
+      p.worthless ? el("p", { class: "note warn", id: "worthless" }, `${p.worthless}.`) : null,
       copyable("The same as a command", p.command),
       el("button", { class: "main", id: "spend-button", disabled: !enough, onclick: () => confirm(p) }, `Spend ε = ${p.epsilon}, δ = ${p.delta}`)));
     planned.scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth", block: "nearest" });
@@ -77,14 +78,14 @@ export function spendView(root) {
 
   function confirm(p) {
     const dialog = el("dialog", { "aria-labelledby": "confirm-title" }, el("h2", { id: "confirm-title" }, `Spend ε = ${p.epsilon}, δ = ${p.delta}?`),
-      el("p", {}, `This trains a private model on ${p.rows.toLocaleString("en")} rows and takes μ ${short(p.mu)} from the budget “${p.status.name}”.`), el("p", {}, "What is spent does not come back, also if the training is stopped."),
+      el("p", {}, `This trains a private model on ${p.rows.toLocaleString("en")} rows and takes ${p.price} from the budget “${p.status.name}”.`), p.worthless ? el("p", { class: "note warn" }, `${p.worthless}.`) : null, el("p", {}, "What is spent does not come back, also if the training is stopped."),
       el("div", { class: "links" }, el("button", { class: "main", id: "confirm-button", onclick: pressed(async () => {
         dialog.close();
-        const started = await call("spend", { ticket: p.ticket });
+        const started = await call("spend", { ticket: p.ticket, yes: true });
         fill(planned);
         scrollTo(0, 0);
         follow(started.name);
-      }) }, "Yes, spend it"), el("button", { class: "plain", onclick: () => dialog.close() }, "Not now")));
+      }) }, p.worthless ? "Spend it all the same" : "Yes, spend it"), el("button", { class: "plain", onclick: () => dialog.close() }, "Not now")));
     dialog.addEventListener("close", () => dialog.remove());
     document.body.append(dialog);
     dialog.showModal();
