@@ -107,7 +107,8 @@ def test_readers_quote_no_cell(tmp_path: Path) -> None:
     refuse(lambda: list(open_rows(late, target="b", n_rows=400_001).batches()))
     table = open_table(parquet_with_broken_text(tmp_path))
     schema = TableSchema((Column(name="a", kind=Kind.CATEGORICAL, buckets=4),))
-    refuse(lambda: EncodedRows(table, schema, Column(name="b", kind=Kind.NUMERIC), 1).arrays())
+    X, _ = EncodedRows(table, schema, Column(name="b", kind=Kind.NUMERIC), 1).arrays()
+    assert not X.any()  # missing
     for ending in ("parquet", "arrow"):
         damaged = tmp_path / f"d.{ending}"
         damaged.write_text(CANARY * 50)

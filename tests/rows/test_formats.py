@@ -118,7 +118,7 @@ def test_what_is_told_wins_and_what_is_wrong_is_said(files: dict[str, Path], tmp
         open_table(files["folder"].joinpath("0.parquet"), separator=";")
     (tmp_path / "t.csv.gz").write_bytes(b"no archive")
     (tmp_path / "t.xlsx").write_bytes(b"no sheet")
-    (tmp_path / "t.jsonl").write_text('{"a": 1}\n{"a": "SECRET"}\n')
+    (tmp_path / "t.jsonl").write_text('{"a": 1}\n["SECRET"]\n')
     (tmp_path / "empty.csv").write_text("")
     for name in ("t.csv.gz", "t.xlsx", "t.jsonl", "empty.csv"):
         with pytest.raises(GratisError) as refused:
@@ -236,9 +236,11 @@ def test_identifiers_are_not_searched_for_levels() -> None:
         TableSchema.of(table)
 
 
-def test_frames_of_mixed_cells_quote_none() -> None:
-    with pytest.raises(GratisError, match="several types") as refused:
-        FrameTable(pd.DataFrame({"a": [1, "SECRET", 2.5]}))
+def test_frames_of_mixed_cells_are_text_and_quote_none() -> None:
+    table = FrameTable(pd.DataFrame({"a": [1, "SECRET", 2.5]}))
+    assert table.types == {"a": pa.string()}
+    with pytest.raises(GratisError, match="holds text") as refused:
+        TableSchema.of(table)
     assert "SECRET" not in str(refused.value)
     assert refused.value.__context__ is None
     with pytest.raises(GratisError, match="data frame"):

@@ -48,7 +48,7 @@ def opened_table(
 
     `records` counts the public units where those are not the rows.
     """
-    table = how.open(path)
+    table = how.open(path, target)
     if target not in table.types:
         known = ", ".join(map(repr, list(table.types)[:20])) + (", …" if len(table.types) > 20 else "")
         raise GratisError(f"there is no column {target!r} in {table.path.name!r}; its columns are {known}")
@@ -67,9 +67,7 @@ def opened_table(
     asked = task
     declared = how.declared().column(target)
     column, task, assumptions = _target(table, target, declared, task, classes, model, missing_target, records)
-    assumptions += (READABLE,)
-    if not table.states_types:
-        assumptions += ("the types of columns, guessed from the first cells of the CSV file, are public",)
+    assumptions += (READABLE, "public-types")
     return table, full, column, task, assumptions, _task_words(table.types[target], column, task, asked, classes)
 
 
@@ -267,7 +265,7 @@ def plan_table_fit(
         _refuse_units(model, reading, {**(options or {}), **(planned.choices if planned else {})})
         reading["ignore"] = (*reading.get("ignore", ()), unit)
     how = TableReading(**reading)
-    path = how.open(path)
+    path = how.open(path, target)
     if unit is not None:
         TablePersons.check_column(path, unit, target)
     people = None if unit is None else cache(partial(TablePersons.of, path, unit, held_out))

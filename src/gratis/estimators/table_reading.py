@@ -42,11 +42,19 @@ class TableReading:
     separator: str | None = None
     decimal: str | None = None
 
-    def open(self, source: str | os.PathLike[str] | Table) -> Table:
-        """Open a file, or take a table that is open already."""
+    def open(self, source: str | os.PathLike[str] | Table, *others: str | None) -> Table:
+        """Open a file, or take a table that is open already; `others` are columns beside those of a schema."""
         if isinstance(source, Table):
             return source
-        return open_table(source, encoding=self.encoding, separator=self.separator, decimal=self.decimal)
+        dialect = {"encoding": self.encoding, "separator": self.separator, "decimal": self.decimal}
+        return open_table(source, **dialect, columns=self.columns(*others))
+
+    def columns(self, *others: str | None) -> list[str] | None:
+        """The columns of a table whose file does not say which it has; None where no schema does."""
+        if self.schema is None:
+            return None
+        declared = (*(column.name for column in self.declared().columns), *self.private_levels, *self.ignore)
+        return [*dict.fromkeys(name for name in (*declared, *others) if name is not None)]
 
     def declared(self) -> TableSchema:
         """The columns about which something was said; each by one way of saying it."""

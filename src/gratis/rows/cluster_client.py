@@ -129,9 +129,10 @@ def _submitted(client: Any, tasks: list[Any]) -> list[Any]:
 
 @contextmanager
 def quiet_graphs() -> Iterator[None]:
-    """Without Dask's warning about large graphs: their size may follow from private values."""
+    """Without Dask's warnings about large graphs, whose size may follow from private values, and about texts."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sending large graph")
+        warnings.filterwarnings("ignore", "Dask currently has limited support")
         yield
 
 

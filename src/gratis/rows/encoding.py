@@ -130,10 +130,12 @@ class TableSchema:
             for name, kind in table.types.items()
             if name != target
         }
+        looks = first_looks(table, [name for name, column in columns.items() if column is None])
+        columns |= {date.name: date for date in looks.dates}
         undecided = {name: table.types[name] for name, column in columns.items() if column is None}
         others = [name for name, column in columns.items() if column is not None and column.kind is not Kind.IGNORED]
         if undecided:
-            refuse_undecided(undecided, others, first_looks(table, list(undecided)), python=table.for_python)
+            refuse_undecided(undecided, others, looks, python=table.for_python)
         return cls(tuple(column for column in columns.values() if column is not None))
 
     def readings(self, table: Table, target: Column | None = None) -> tuple[ColumnReading, ...]:
@@ -197,26 +199,15 @@ class EncodedRows:
             yield self._encoded(batch, alone=True)[1:]
 
     def _encoded(self, batch: Any, *, alone: bool = False) -> tuple[Array, Array]:
-        try:
-            y = self._targets(batch.column(self._target.name))
-            return (y if alone else self._schema.matrix(batch)), y
-        except (pa.ArrowException, UnicodeDecodeError):
-            pass
-        # Parquet does not check that text is text. Arrow's own message may quote a cell: raised outside the handler, so
-        # that no context holds it.
-        raise GratisError("the file holds text that cannot be read (it must be UTF-8)")
+        y = self._targets(batch.column(self._target.name))
+        return (y if alone else self._schema.matrix(batch)), y
 
     def texts(self, names: Sequence[str]) -> Iterator[tuple[list[list[str | None]], Array]]:
         """Yield columns as text (None where a cell is missing) and the targets, in stored order."""
         for batch in self._read():
             cells = _cells(batch)
-            try:
-                found = [as_text(cells[name]).to_pylist() for name in names]
-            except (pa.ArrowException, UnicodeDecodeError):
-                found = []
-            if not found:
-                raise GratisError("the file holds text that cannot be read (it must be UTF-8)")
-            yield found, self._targets(batch.column(self._target.name))
+            found = [as_text(cells[name]).to_pylist() for name in names]
+            yield found, self._targets(cells[self._target.name])
 
     def arrays(self) -> tuple[Array, Array]:
         """Return all rows at once."""

@@ -131,7 +131,7 @@ def _how(column: Column, index: bool) -> str:
         case Kind.ORDERED:
             return f"number from 0 to {len(column.levels or ()) - 1}, by the order of its levels"
         case Kind.DATE:
-            return "date"
+            return "date" + ("" if column.form is None else f", written {column.form}")
         case Kind.CATEGORICAL if column.levels is not None:
             return f"{len(column.levels)} levels"
     return f"text, hashed into {column.buckets} buckets"

@@ -10,7 +10,7 @@ import json
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -45,9 +45,9 @@ __all__ = [
 _BUFFER_BYTES = 2**16
 _END_BYTES = 2**16  # holds the footer of most Parquet files: sizes, places and ranges of all columns
 _PARQUET_NUMBERS, _PARQUET_ROWS = 2**21, 2**16  # decoded together: a call a column and batch costs more than the cells
-_CSV_BLOCK_BYTES = 2**22  # a wide row may take 100 kB, and every block costs a call a column
+FIRST_BYTES = 2**22  # of text, from which types are guessed; a wide row may take 100 kB, and a block costs calls
 _LONG = 512  # cells of a column that are worth a call to Arrow
-_MISSING = ["", "?", "NA", "N/A", "#N/A", "nan", "NaN", "NAN", "null", "NULL", "None"]
+MISSING = ["", "?", "NA", "N/A", "#N/A", "nan", "NaN", "NAN", "null", "NULL", "None"]
 _NUMBER_IN_HEADER = (
     r"^[+-]?[$€£]?(\d[\d., ]*([eE][+-]?\d+)?%?|[.,]\d+|\d+[-/.:]\d+[-/.:]\d+.*)$|^(?i:nan|na|n/a|null|none|\?)$"
 )
@@ -99,8 +99,9 @@ class Table(ABC):
         """Yield record batches of at most batch_rows rows in stored order."""
         try:
             for batch in self._read(columns, batch_rows):
+                sound = batch if self.is_text else _sound(batch)
                 for start in range(0, batch.num_rows, batch_rows):
-                    yield batch.slice(start, batch_rows)
+                    yield sound.slice(start, batch_rows)
             return
         except (pa.ArrowException, OSError):
             pass
@@ -217,7 +218,11 @@ class _RowGroups(Table):
 
 
 class ParquetFolder(Table):
-    """All Parquet files of a folder as one table, in the order of their names; they must have the same columns."""
+    """All Parquet files of a folder as one table, in the order of their names; they must have the same columns.
+
+    Types are those of the first file. Of numbers, and of texts, others may have another one: a single missing value in
+    a file makes its writer choose it.
+    """
 
     skips = True
 
@@ -228,7 +233,7 @@ class ParquetFolder(Table):
         self.types, self.index_columns = self._files[0].types, self._files[0].index_columns
         self.n_rows = sum(file.n_rows or 0 for file in self._files)
         for file in self._files:
-            if file.types != self.types:
+            if not _alike(file.types, self.types):
                 raise GratisError(f"{file.path.name!r} has other columns or types than {self._files[0].path.name!r}")
             file.types = self.types  # one object: a block of a cluster's rows is sent with it
 
@@ -331,13 +336,13 @@ class CSVTable(Table):
         try:
             return pa.csv.open_csv(
                 text_stream(self.path, self.dialect.encoding),
-                read_options=pa.csv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
+                read_options=pa.csv.ReadOptions(block_size=FIRST_BYTES),
                 # Otherwise how a row is cut would depend on the length of the rows before it.
                 parse_options=pa.csv.ParseOptions(newlines_in_values=True, delimiter=self.dialect.separator),
                 convert_options=pa.csv.ConvertOptions(
                     include_columns=columns,
                     column_types={name: pa.binary() for name in columns or ()},
-                    null_values=_MISSING,
+                    null_values=MISSING,
                     strings_can_be_null=True,
                     decimal_point=decimal,
                     timestamp_parsers=None if date is None else [date],
@@ -375,11 +380,13 @@ def open_table(
     encoding: str | None = None,
     separator: str | None = None,
     decimal: str | None = None,
+    columns: Iterable[str] | None = None,
 ) -> Table:
     """Open a file by its ending, or a folder of Parquet files.
 
     Text (.csv, .tsv, .txt) may be packed (.gz, .bz2, .zst); `encoding`, `separator` and `decimal` are told or read off
-    the header (`gratis.rows.dialects`). Also .parquet, .arrow, .feather, .jsonl, .ndjson and .xlsx.
+    the header (`gratis.rows.dialects`). Also .parquet, .arrow, .feather, .jsonl, .ndjson and .xlsx. `columns` are the
+    keys of JSON lines that are read, by default those of the first lines; other files have names of their own.
     """
     told = {"encoding": encoding, "separator": separator, "decimal": decimal}
     name = Path(path).name.lower()
@@ -397,7 +404,7 @@ def open_table(
     if bare.endswith((".jsonl", ".ndjson")) or name.endswith(".xlsx"):
         from gratis.rows.frames import ExcelTable, JSONLinesTable
 
-        return ExcelTable(path) if name.endswith(".xlsx") else JSONLinesTable(path)
+        return ExcelTable(path) if name.endswith(".xlsx") else JSONLinesTable(path, columns)
     raise GratisError(
         f"expected a .csv, .tsv, .txt (or one of them with .gz, .bz2, .zst), .parquet, .arrow, .feather, .jsonl or "
         f".xlsx file, or a folder of .parquet files, got {Path(path).name!r}"
@@ -406,6 +413,39 @@ def open_table(
 
 def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two files have the same columns, each of numbers in both, or of texts, or of the same type, or empty."""
+    return one.keys() == other.keys() and all(
+        kind == other[name] or _family(kind) == _family(other[name]) or None in (_family(kind), _family(other[name]))
+        for name, kind in one.items()
+    )
+
+
+def _family(kind: Any) -> str | None:
+    if pa.types.is_null(kind):
+        return None
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return "number" if number else "text" if _is_text(kind) else str(kind)
+
+
+def _sound(batch: Any) -> Any:
+    """The batch with a cell of text that is no UTF-8 missing; formats other than text do not check that."""
+    for place, column in enumerate(batch.columns):
+        kind = column.type
+        if not _is_text(kind.value_type if pa.types.is_dictionary(kind) else kind):
+            continue
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            cells = column.dictionary_decode() if pa.types.is_dictionary(kind) else column
+            cells = cells.cast(pa.large_binary() if pa.types.is_large_string(cells.type) else pa.binary())
+            text = pa.array([_decoded(cell) for cell in cells.to_pylist()], pa.string())
+            batch = batch.set_column(place, batch.schema.names[place], text)
+    return batch
 
 
 def _decoded(cell: bytes | None) -> str | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -108,9 +107,8 @@ def refuse_undecided(types: Mapping[str, Any], others: Iterable[str], looks: Loo
     unreadable = [name for name in types if name not in texts]
     named = [name for name in (*texts, *others) if looks_like_identifier(name) or names_a_person(name)]
     numbers = tuple(name for name in looks.numbers if name not in named)
-    dates = {name: form for name, form in looks.dates if name not in named}
-    common = tuple(name for name in texts if name not in (*named, *numbers, *dates))
-    ignored = tuple(dict.fromkeys([*named, *dates, *unreadable]))
+    common = tuple(name for name in texts if name not in (*named, *numbers))
+    ignored = tuple(dict.fromkeys([*named, *unreadable]))
     advice: dict[str, str | tuple[str, ...]] = {}
     effects, said = [], []
     if common:
@@ -121,7 +119,7 @@ def refuse_undecided(types: Mapping[str, Any], others: Iterable[str], looks: Loo
         effects.append(AS_NUMBERS)
     if ignored:
         advice["ignore"] = ignored
-        of = ["what looks like names or identifiers"] * bool(named) + ["what looks like dates"] * bool(dates)
+        of = ["what looks like names or identifiers"] * bool(named)
         effects.append(f"leaves out {' and '.join([*of, *['what cannot be read'] * bool(unreadable)])}")
     if texts:
         held = f"column {texts[0]!r} holds" if len(texts) == 1 else f"columns {', '.join(map(repr, texts))} hold"
@@ -129,7 +127,7 @@ def refuse_undecided(types: Mapping[str, Any], others: Iterable[str], looks: Loo
     if unreadable:
         kinds = ", ".join(f"{name!r} ({types[name]})" for name in unreadable)
         said.append(f"{kinds} cannot be read as numbers")
-    otherwise = _dates(dates, python=python)
+    otherwise = ""
     if texts:
         text, columns = (common or texts)[0], tuple(texts)
         shown = ["--hash 32", f"--levels {shlex.quote(text + '=A,B,C')}", "--schema file"]
@@ -144,17 +142,6 @@ def refuse_undecided(types: Mapping[str, Any], others: Iterable[str], looks: Loo
             numeric = advised({"numeric": (text,)}, python=python)
             otherwise += f", or read numbers among which some cells are none with {numeric}"
     raise UndecidedError(" and ".join(said), advice, tuple(effects), otherwise=otherwise, python=python)
-
-
-def _dates(forms: Mapping[str, str], *, python: bool) -> str:
-    """How to read columns that look like dates."""
-    if not forms:
-        return ""
-    declared = {name: {"kind": "date", **({"format": form} if form else {})} for name, form in forms.items()}
-    text = json.dumps({"columns": declared}, ensure_ascii=False)
-    told = f"{'schema=' if python else '--schema '}FILE, a file that holds {text}"
-    order = ", or with %d before %m if days come first" if any(form[:2] == "%m" for form in forms.values()) else ""
-    return f"; dates, by the first cells of {', '.join(map(repr, forms))}, are read with {told}{order}"
 
 
 @dataclass(frozen=True, slots=True)
