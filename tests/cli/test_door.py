@@ -19,6 +19,7 @@ from gratis.estimators import load_model
 from gratis.ledger import Ledger
 from gratis.records.budget import Budget
 from gratis.records.certificates import Certificate
+from gratis.records.errors import GratisError
 from gratis.records.events import Composition, ThresholdedCounts
 
 BUDGET = ["--epsilon", "2", "--delta", "1e-5", "--model", "linear", "--no-audit", "--no-report"]
@@ -222,3 +223,29 @@ def test_a_plan_for_another_file_is_refused_with_both_sizes(tmp_path: Path, caps
     said = capsys.readouterr().err
     assert "for 60 rows, 2 columns" in said
     assert "this file has 50 rows, 1 columns" in said
+
+
+def test_levels_of_a_stopped_run_are_kept_and_offered(
+    homes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were paid for: no later run overwrites them, and one that uses them says so in its certificate."""
+    told = ["--ignore", "seller_id", "--missing-target", "leave-out", "--output", str(tmp_path / "out")]
+    command = ["fit", str(homes), "--target", "price", *BUDGET, *told]
+    with monkeypatch.context() as stopped:
+
+        def stop(*_: object, **__: object) -> None:
+            raise GratisError("stopped")
+
+        stopped.setattr("gratis.estimators.table_job.remaining_budget", stop)
+        assert run([*command, "--private-levels", "town"]) == 2
+    paid = (tmp_path / "out" / "levels.json").read_bytes()
+    capsys.readouterr()
+    assert run([*command, "--private-levels", "town"]) == 0
+    assert "--schema" in capsys.readouterr().err
+    assert (tmp_path / "out" / "levels-1.json").read_bytes() == paid
+    assert run([*command, "--schema", str(tmp_path / "out" / "levels-1.json"), "--force"]) == 0
+    assert "paid for levels" not in capsys.readouterr().err
+    certificate = Certificate.read(tmp_path / "out" / "certificate.json")
+    assert "earlier-levels" in certificate.assumptions
+    assert "town=Oslo" in load_model(tmp_path / "out" / "model.gratis").table()[0].names  # type: ignore[index]
+    assert (tmp_path / "out" / "levels-1.json").read_bytes() == paid

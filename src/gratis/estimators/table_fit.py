@@ -67,7 +67,7 @@ def opened_table(
     asked = task
     declared = how.declared().column(target)
     column, task, assumptions = _target(table, target, declared, task, classes, model, missing_target, records)
-    assumptions += (READABLE, "public-types")
+    assumptions += (READABLE, "public-types", *(("earlier-levels",) if how.declared().released else ()))
     return table, full, column, task, assumptions, _task_words(table.types[target], column, task, asked, classes)
 
 
@@ -275,7 +275,7 @@ def plan_table_fit(
     )
     persons = None if people is None else people()
     if missing_target == "leave-out":
-        assumptions = tuple(one for one in assumptions if one != READABLE)
+        assumptions = tuple("readable-file" if one == READABLE else one for one in assumptions)
     if (options or {}).get("inference") or (planned is not None and planned.choices.get("inference")):
         full = full.with_references()
     n_rows = table.count_rows()
@@ -291,15 +291,13 @@ def plan_table_fit(
     theirs = None if persons is None else persons.rows("training")
     rows = EncodedRows(table, full, column, n_rows, held_out=held_out, part="training", chosen=theirs)
     if min(rows.n_rows, n_rows - rows.n_rows if held_out else 2) < 2:
-        told = f"the file has {n_rows} rows" if persons is None else "these persons have fewer than two rows in a part"
-        raise GratisError(f"{told}, too few to train on")
-    streamed = _COPIES * 8.0 * rows.n_rows * rows.n_features > memory_bytes
+        raise GratisError(f"the file has {n_rows} rows, too few to train on")
+    # Those of persons are always held, to find all of one; how many they are is not public and must decide nothing.
+    streamed = persons is None and _COPIES * 8.0 * rows.n_rows * rows.n_features > memory_bytes
     n_classes = None if column.levels is None else len(column.levels)
     linear = "linear" if n_classes is None else "logistic"
     if streamed and model not in ("auto", linear, "additive", "random-features"):
         raise GratisError(f"{model} needs all rows, and cannot be trained on a file larger than memory; raise --memory")
-    if streamed and persons is not None:
-        raise GratisError("--unit needs all rows in memory, to find those of a person; raise --memory")
     options = dict(options or {})
     facts = Facts(
         rows=rows.n_rows if persons is None else persons.count("training"), columns=rows.n_features, classes=n_classes

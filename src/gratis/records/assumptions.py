@@ -83,6 +83,11 @@ ASSUMPTIONS: dict[str, Assumption] = {
         ),
         check="see that refusals of the program were not shown to outsiders while the file was corrected",
     ),
+    "earlier-levels": Assumption(
+        "count the search for levels, which has a certificate of its own, beside this release",
+        ("levels of columns are those that an earlier private search released; its cost is not part of this one",),
+        check="see that the ledger, or whoever adds up, has the search too (levels.json holds its certificate)",
+    ),
     "many-target-values": Assumption(
         "how many values the target has is no secret; pass --task if it is",
         ("that the target has more than # different values is public",),

@@ -44,6 +44,7 @@ class TableSchema:
     """
 
     columns: tuple[Column, ...]
+    released: bool = False  # by an earlier search for levels, which was paid for by itself
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -98,10 +99,12 @@ class TableSchema:
 
     @classmethod
     def from_json(cls, data: Any) -> TableSchema:
-        """Read {"columns": {name: kind or object}}."""
-        if not isinstance(data, Mapping) or not isinstance(data.get("columns"), Mapping) or len(data) != 1:
+        """Read {"columns": {name: kind or object}}, beside which counts and certificate of found levels may stand."""
+        beside = {"columns", "counts", "certificate"}
+        if not isinstance(data, Mapping) or not isinstance(data.get("columns"), Mapping) or not set(data) <= beside:
             raise GratisError('a schema is a JSON object {"columns": {name: kind or object, …}}')
-        return cls(tuple(Column.from_json(name, value) for name, value in data["columns"].items()))
+        columns = tuple(Column.from_json(name, value) for name, value in data["columns"].items())
+        return cls(columns, released="certificate" in data)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> TableSchema:
