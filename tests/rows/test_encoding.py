@@ -17,7 +17,7 @@ import pytest
 
 from gratis.records.errors import GratisError
 from gratis.rows import columns as rows_columns
-from gratis.rows import encoding, tables
+from gratis.rows import amounts, encoding
 from gratis.rows.encoding import Column, EncodedRows, Kind, TableSchema, distinct_values, held_out_rows
 from gratis.rows.tables import open_table
 
@@ -194,13 +194,13 @@ def test_wide_tables_are_read_a_type_at_a_time(tmp_path: Path, monkeypatch: pyte
     rng = np.random.default_rng(0)
     calls: list[int] = []
     for name in ("numbers", "unreadable"):
-        work = getattr(tables, name)
+        work = getattr(amounts, name)
 
-        def counted(column: object, work: Callable[[object], object] = work) -> object:
+        def counted(*given: object, work: Callable[..., object] = work) -> object:
             calls.append(1)
-            return work(column)
+            return work(*given)
 
-        monkeypatch.setattr(tables, name, counted)
+        monkeypatch.setattr(amounts, name, counted)
         monkeypatch.setattr(rows_columns if name == "numbers" else encoding, name, counted)
     counts = []
     for width in (3, 300):

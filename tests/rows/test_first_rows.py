@@ -21,7 +21,8 @@ from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
 from gratis.rows.columns import Column, Kind
 from gratis.rows.encoding import TableSchema
-from gratis.rows.tables import numbers, open_table, refuse_headless
+from gratis.rows.amounts import numbers
+from gratis.rows.tables import open_table, refuse_headless
 from gratis.rows.undecided import UndecidedError
 
 RNG = np.random.default_rng(0)
@@ -144,8 +145,8 @@ def test_amounts_are_read_cell_by_cell(whole: int, cents: int, sign: str, minus:
 def test_amounts_with_a_decimal_comma(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("a;b\n1,5;1.200,50 €\n2,5;900 €\n3,5;1.200 €\n4,5;12,5 %\n", encoding="utf-8")
-    batch = next(iter(open_table(path).batches(["b"], 10)))
-    assert numbers(batch.column("b")).tolist() == [1200.5, 900.0, 1200.0, 12.5]
+    schema = TableSchema.of(table := open_table(path))
+    assert schema.matrix(next(iter(table.batches(["a", "b"], 10))))[:, 1].tolist() == [1200.5, 900.0, 1200.0, 12.5]
 
 
 STRAY = ["-", "n.a.", "unknown"]

@@ -54,6 +54,7 @@ def predict(
     refuse_overwriting(output, file, model)
     names = [column.name for column in schema.used]
     table = open_table(file, encoding=encoding, separator=separator, decimal=decimal, columns=names)
+    schema = schema.written_as(table)
     schema.check_types(table)
     rows = 0
 

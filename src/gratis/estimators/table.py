@@ -144,8 +144,9 @@ class _TableModel(BaseEstimator):
         check_is_fitted(self, "estimator_")
         names = [column.name for column in self.schema_.used]
         table = _table(X, names)
-        self.schema_.check_types(table)
-        yield from (self.schema_.matrix(batch) for batch in table.batches(names, _ROWS_AT_ONCE))
+        schema = self.schema_.written_as(table)
+        schema.check_types(table)
+        yield from (schema.matrix(batch) for batch in table.batches(names, _ROWS_AT_ONCE))
 
     def _answers(self, rows: NDArray[np.float64]) -> NDArray[Any]:
         return np.asarray(self.estimator_.predict(rows))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from gratis.estimators.fit_plan import FitPlan, plan
 from gratis.estimators.model_choice import MODELS, check_features, choose_model, model_parameters
@@ -20,15 +23,17 @@ from gratis.estimators.values import CLASSES_OCCUR, ROWS_A_CLASS
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
 from gratis.records.facts import Facts
+from gratis.rows.amounts import numbers
 from gratis.rows.columns import Column, Kind, can_be_target, is_number, is_text, plain
-from gratis.rows.encoding import EncodedRows, TableSchema, distinct_values
+from gratis.rows.encoding import EncodedRows, TableSchema, distinct_values, written_as
 from gratis.rows.first_cells import first_looks
 from gratis.rows.person_ids import number_persons
 from gratis.rows.tables import Table
-from gratis.rows.undecided import AS_NUMBERS, UndecidedError
+from gratis.rows.undecided import AS_NUMBERS, Problems, UndecidedError
 
 __all__ = ["READABLE", "TASKS", "TableFit", "TableJob", "opened_table", "plan_table_fit", "table_sizes"]
 
+Array = NDArray[np.float64]
 _COPIES = 6  # of the matrix, that a fit in memory needs
 
 
@@ -54,6 +59,8 @@ def opened_table(
         raise GratisError(f"there is no column {target!r} in {table.path.name!r}; its columns are {known}")
     if next(iter(table.batches([target], 1)), None) is None:  # that there are none is public, as their number is
         raise GratisError(f"{table.path.name!r} has columns and no rows")
+    if getattr(table, "broken", None):
+        _refuse_encoding(table, target, task, model, classes, how, missing_target, records)
     undecided = None
     try:
         full = how.schema_of(table, target)
@@ -69,6 +76,25 @@ def opened_table(
     column, task, assumptions = _target(table, target, declared, task, classes, model, missing_target, records)
     assumptions += (READABLE, "public-types", *(("earlier-levels",) if how.declared().released else ()))
     return table, full, column, task, assumptions, _task_words(table.types[target], column, task, asked, classes)
+
+
+def _refuse_encoding(table: Table, target: str, *given: Any) -> None:
+    """Refuse a file whose first cells are of another encoding, with what else is to be said once it is told."""
+    try:
+        Problems(broken=frozenset(getattr(table, "broken", ()))).refuse(table.types, target, python=table.for_python)
+    except UndecidedError as error:
+        refused = error
+    task, model, classes, how, missing, records = given
+    try:
+        other = replace(how, encoding=str(refused.advice["encoding"]))
+        opened_table(table.path, target, task, model, classes, other, missing, records)
+    except UndecidedError as error:
+        for effect in error.effects:
+            refused = refused.along_with(error.advice, effect)
+        refused = refused.along_with({}, otherwise=error.otherwise)
+    except GratisError:
+        pass  # said when the encoding is
+    raise refused
 
 
 def _with_target(
@@ -121,7 +147,8 @@ def _target(
     told = declared is not None and declared.kind is Kind.NUMERIC
     if not can_be_target(kind):
         raise GratisError(f"the target {name!r} holds values of the type {kind}; turn them into numbers or text first")
-    numeric = told or is_number(kind)
+    looks = first_looks(table, [name] if declared is None and classes is None else [])
+    numeric = told or is_number(kind) or name in looks.amounts
     if classes is None and declared is not None and declared.levels is not None:
         classes = declared.levels
     if classes is not None:
@@ -133,20 +160,24 @@ def _target(
     offered = _offered(model)
     if task == "auto" and len(offered) == 1:
         task = offered[0]
+    if task != "classification" and not numeric and looks.numbers:
+        _refuse_text_of_numbers(table, name, task, missing)
     if task == "regression" and not numeric:
-        _refuse_text_of_numbers(table, name, missing)
         raise GratisError(f"the target {name!r} does not hold numbers, so it cannot be regressed")
-    if task == "auto" and (told or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+    if task == "auto" and numeric and not pa.types.is_integer(kind):
         task = "regression"
-    limit = 1 if task == "regression" else _class_limit(table, name, records, few=task == "auto" or not is_text(kind))
+    number = Column(name=name, kind=Kind.NUMERIC, lenient=told, decimal=declared.decimal if declared else None)
+    if task == "regression":
+        number = written_as(number, table)
+        _refuse_constant(table, number)
+        return number, task, ()
+    limit = _class_limit(table, name, records, few=task == "auto" or not is_text(kind))
     values = distinct_values(table, name, limit)
     if values is not None and len(values) < 2:
         raise GratisError(f"the target {name!r} has a single value: there is nothing to learn")
-    if task == "regression" or (task == "auto" and values is None and numeric):
-        assumed = () if task == "regression" else (f"that the target has more than {limit} different values is public",)
-        return Column(name=name, kind=Kind.NUMERIC, lenient=told), "regression", assumed
-    if task == "auto" and _published(values, limit):
-        _refuse_text_of_numbers(table, name, missing)
+    if task == "auto" and values is None and numeric:
+        assumed = f"that the target has more than {limit} different values is public"
+        return written_as(number, table), "regression", (assumed,)
     _refuse_published_values(table, name, values, limit)
     values = tuple(dict.fromkeys(map(plain, values or ())))
     return (
@@ -154,6 +185,21 @@ def _target(
         "classification",
         (CLASSES_OCCUR,),
     )
+
+
+def _refuse_constant(table: Table, target: Column) -> None:
+    """Refuse a target of one value, or of none that can be read."""
+    lowest, highest = math.inf, -math.inf
+    for batch in table.batches([target.name], 2**16):
+        found = target.encode(batch.column(target.name))
+        found = found[np.isfinite(found)]
+        if len(found):
+            lowest, highest = min(lowest, found.min()), max(highest, found.max())
+        if lowest < highest:
+            return
+    if lowest > highest:
+        raise GratisError(f"no cell of the target {target.name!r} can be read as a number: see how the file writes them")
+    raise GratisError(f"the target {target.name!r} has a single value: there is nothing to learn")
 
 
 def _class_limit(table: Table, name: str, records: Callable[[], int] | None, *, few: bool) -> int:
@@ -177,9 +223,11 @@ def _published(values: tuple[str, ...] | None, limit: int) -> str | None:
     """Why values are none of classes but of persons; None where they may be classes."""
     if values is None:
         return f"has more than {limit} different values"
-    if len(values) > _MOST_CLASSES and all(map(_is_number, values)):
+    found = _values(values)
+    if len(values) > _MOST_CLASSES and np.isfinite(found).all():
         return f"has more than {_MOST_CLASSES} different values"
-    return "holds numbers with fractions" if any(map(_has_fraction, values)) else None
+    finite = found[np.isfinite(found)]
+    return "holds numbers with fractions" if (finite != np.floor(finite)).any() else None
 
 
 def _refuse_published_values(table: Table, name: str, values: tuple[str, ...] | None, limit: int) -> None:
@@ -193,28 +241,22 @@ def _refuse_published_values(table: Table, name: str, values: tuple[str, ...] | 
         )
 
 
-def _refuse_text_of_numbers(table: Table, name: str, missing: str) -> None:
-    """Refuse a target of text that looks like numbers, with the options that read it."""
-    if not first_looks(table, [name]).numbers:
-        return
+def _refuse_text_of_numbers(table: Table, name: str, task: str, missing: str) -> None:
+    """Refuse a target of text that looks like numbers, with the options that read it: it is not taken for classes."""
+    classes = "; or take its values for classes with --task classification" if task == "auto" else ""
     error = UndecidedError(
-        f"the target {name!r} holds text", {"numeric": (name,)}, (AS_NUMBERS,), python=table.for_python
-    )
+        f"the target {name!r} holds text", {"numeric": (name,)}, (AS_NUMBERS,), otherwise=classes,
+        python=table.for_python,
+    )  # fmt: skip
     if missing == "refuse":
         error = error.along_with({"missing_target": "leave-out"}, _LEFT_OUT)
     raise error
 
 
-def _is_number(value: str) -> bool:
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True
-
-
-def _has_fraction(value: str) -> bool:
-    return _is_number(value) and not float(value).is_integer()
+def _values(texts: Sequence[str]) -> Array:
+    """Texts as numbers, with a point or else with a comma; NaN where they are none."""
+    by_point, by_comma = (numbers(pa.array(texts, pa.string()), sign) for sign in ".,")
+    return np.where(np.isfinite(by_point), by_point, by_comma)
 
 
 def plan_table_fit(

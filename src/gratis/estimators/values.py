@@ -118,7 +118,7 @@ def entries(name: str, values: Any) -> NDArray[Any]:
         return as_array(name, values)
     try:
         array = np.array(values, dtype=object)
-    except ValueError:  # arrays of several shapes among the entries: each is one entry
+    except Exception:  # arrays of several shapes among the entries, or one that raises: each is one entry
         array = np.empty(len(values), dtype=object)
         for place, entry in enumerate(values):
             array[place] = entry

@@ -19,13 +19,29 @@ from gratis.numerics.chunks import whole_chunks
 from gratis.records.errors import ChangedTableError, GratisError
 from gratis.records.progress import counted
 from gratis.records.strict_json import read_json
-from gratis.rows.columns import Column, Kind, as_text, can_be_target, in_words, is_number
+from gratis.rows.amounts import numbers_into, unreadable
+from gratis.rows.columns import Column, Kind, as_text, can_be_target, in_words, is_number, is_text
 from gratis.rows.first_cells import first_looks
-from gratis.rows.readings import ColumnReading, left_out_by_name, read_columns
-from gratis.rows.tables import Table, numbers_into, unreadable
-from gratis.rows.undecided import Problems, refuse_undecided
+from gratis.rows.readings import (
+    ColumnReading,
+    left_out_by_name,
+    looks_like_identifier,
+    names_a_person,
+    read_columns,
+)
+from gratis.rows.tables import Table
+from gratis.rows.undecided import Problems, advised, refuse_undecided
 
-__all__ = ["Column", "EncodedRows", "Kind", "TableSchema", "can_be_target", "distinct_values", "held_out_rows"]
+__all__ = [
+    "Column",
+    "EncodedRows",
+    "Kind",
+    "TableSchema",
+    "can_be_target",
+    "distinct_values",
+    "held_out_rows",
+    "written_as",
+]
 
 Array = NDArray[np.float64]
 _POSITIONS_AT_ONCE = 2**20  # rows of which it is said together whether they are chosen
@@ -69,7 +85,7 @@ class TableSchema:
                 found = column.encode(cells[column.name])
                 X[:, place : place + found.shape[1]] = found
                 place += found.shape[1]
-        numbers_into(X, {place: cells[column.name] for place, column in numeric.items()})
+        numbers_into(X, {place: (cells[column.name], column.decimal) for place, column in numeric.items()})
         for place, column in numeric.items():
             if column.missing is not None:
                 X[:, place] = column.filled(X[:, place])
@@ -135,11 +151,20 @@ class TableSchema:
         }
         looks = first_looks(table, [name for name, column in columns.items() if column is None])
         columns |= {date.name: date for date in looks.dates}
+        columns |= {
+            name: Column(name=name, kind=Kind.NUMERIC)
+            for name in looks.amounts
+            if not (looks_like_identifier(name) or names_a_person(name))
+        }
         undecided = {name: table.types[name] for name, column in columns.items() if column is None}
         others = [name for name, column in columns.items() if column is not None and column.kind is not Kind.IGNORED]
         if undecided:
             refuse_undecided(undecided, others, looks, python=table.for_python)
-        return cls(tuple(column for column in columns.values() if column is not None))
+        return cls(tuple(column for column in columns.values() if column is not None)).written_as(table)
+
+    def written_as(self, table: Table) -> TableSchema:
+        """The same for numbers in text as this table writes them, where the schema does not say or others were told."""
+        return TableSchema(tuple(written_as(column, table) for column in self.columns), self.released)
 
     def readings(self, table: Table, target: Column | None = None) -> tuple[ColumnReading, ...]:
         """What every column of a table became, in its order, with warnings from names and types alone."""
@@ -156,6 +181,27 @@ class TableSchema:
                 continue
             if column.kind is Kind.NUMERIC and not (is_number(kind) or pa.types.is_null(kind)):
                 raise GratisError(f"column {column.name!r} should hold numbers, but holds {in_words(kind)}")
+
+
+def written_as(column: Column, table: Table) -> Column:
+    """The column with the decimal sign that this table has in it, where it is one of numbers in text.
+
+    One whose first cells are no numbers at all is refused, if it was said that they are.
+    """
+    if column.kind is not Kind.NUMERIC or not (table.is_text or is_text(table.types.get(column.name, pa.null()))):
+        return column
+    if table.decimal is not None:
+        column = replace(column, decimal=table.decimal)
+    elif column.decimal is None and column.name in table.writing.commas:
+        column = replace(column, decimal=",")
+    if column.lenient:
+        first = table.first_cells([column.name]).get(column.name, ())
+        if len(first) and not np.isfinite(column.encode(first)).any():
+            raise GratisError(
+                f"no cell of {column.name!r}, as far as its first ones show, can be read as a number: see how it writes "
+                f"them, or leave it out ({advised({'ignore': (column.name,)}, python=table.for_python)})"
+            )
+    return column
 
 
 class EncodedRows:
@@ -177,7 +223,7 @@ class EncodedRows:
         chosen: NDArray[np.bool_] | None = None,
     ) -> None:
         self._mask = chosen
-        self.table, self._schema, self._target = table, schema, target
+        self.table, self._schema, self._target = table, schema, written_as(target, table)
         self._total, self._held_out, self._part = n_rows, held_out, part
         self._span: tuple[int, int] | None = None  # of positions in the table; None: all
         self.n_features = len(schema.names)
@@ -253,11 +299,17 @@ class EncodedRows:
 
     def _unreadable(self, batch: Any) -> frozenset[str]:
         cells = _cells(batch)
-        names = [column.name for column in self._schema.used if column.kind is Kind.NUMERIC and not column.lenient]
-        texts = [name for name in names if pa.types.is_string(cells[name].type)]
-        if not texts or not unreadable(pa.concat_arrays([cells[name] for name in texts])):
-            return frozenset()
-        return frozenset(name for name in texts if unreadable(cells[name]))
+        signs: dict[str | None, list[str]] = {}
+        for column in self._schema.used:
+            if column.kind is Kind.NUMERIC and not column.lenient and pa.types.is_string(cells[column.name].type):
+                signs.setdefault(column.decimal, []).append(column.name)
+        return frozenset(
+            name
+            for decimal, names in signs.items()
+            if unreadable(pa.concat_arrays([cells[name] for name in names]), decimal)
+            for name in names
+            if unreadable(cells[name], decimal)
+        )
 
     def blocks(self, size: int) -> list[EncodedRows]:
         """Return the same rows as streams of `size` rows each (the last may be shorter), each read by itself."""

@@ -9,17 +9,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
-from gratis.rows.columns import Column, Kind, as_text, is_text
+from gratis.rows.amounts import MOST
+from gratis.rows.columns import Column, Kind, is_text
 from gratis.rows.dates import usual_parts
-from gratis.rows.tables import Table, numbers
+from gratis.rows.tables import Table
 
 __all__ = ["Looks", "first_looks"]
 
-_FIRST = 1000  # cells
-_MOST = 0.7  # of them; what is written for a missing number may be a fifth
 _DATE = re.compile(
     r"(?:(\d{1,2})([/.-])(\d{1,2})\2(\d{4}|\d{2})|\d{4}([/-])\d{1,2}\5\d{1,2})([T ]\d{1,2}:\d{2}(:\d{2})?)?$"
 )
@@ -27,9 +25,10 @@ _DATE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """Columns of text that look like numbers, and those that look like dates, as what reads them."""
+    """Columns of text most of whose cells look like numbers, `amounts` that all are, and dates, as what reads them."""
 
     numbers: tuple[str, ...] = ()
+    amounts: tuple[str, ...] = ()
     dates: tuple[Column, ...] = ()
 
 
@@ -43,22 +42,20 @@ def first_looks(table: Table, names: Sequence[str]) -> Looks:
     (('a',), [('b', '%m/%d/%Y')])
     """
     texts = [name for name in names if is_text(table.types[name])]
-    batch = next(iter(table.batches(texts, _FIRST)), None) if texts else None
-    if batch is None:
-        return Looks()
-    cells = {name: as_text(batch.column(name)).drop_null() for name in texts}
-    dates = {name: date for name in texts if (date := _date(name, cells[name].to_pylist())) is not None}
-    found = [name for name in texts if name not in dates and len(cells[name])]
+    dates = [date for name, cells in table.first_cells(texts).items() if (date := _date(name, cells.to_pylist()))]
+    dated = {date.name for date in dates}
+    found = [name for name in texts if name not in dated]
     return Looks(
-        tuple(name for name in found if np.isfinite(numbers(cells[name])).mean() >= _MOST),
-        tuple(dates.values()),
+        tuple(name for name in found if name in table.writing.numbers),
+        tuple(name for name in found if name in table.writing.amounts),
+        tuple(dates),
     )
 
 
 def _date(name: str, cells: list[str]) -> Column | None:
     """The column as dates, American ones where days and months cannot be told apart; None where they are none."""
-    found = [match for cell in cells if (match := _DATE.match(cell))]
-    if not found or len(found) < _MOST * len(cells):
+    found = [match for cell in cells if (match := _DATE.match(cell.strip()))]
+    if not found or len(found) < MOST * len(cells):
         return None
     timed = any(match[6] is not None for match in found)
     form = _date_format(found)

@@ -76,7 +76,7 @@ def read_columns(
                 holds=in_words(kind) + ("" if table.states_types else ", by its first cells"),
                 read_as=("the target: " if is_target else "") + _how(column, name in index),
                 becomes=() if is_target else column.names,
-                warning=None if is_target else _warning(table, name, kind, column),
+                warning=_doubt(table, column) if is_target else _warning(table, name, kind, column),
             )
         )
     return tuple(found)
@@ -125,7 +125,8 @@ def _how(column: Column, index: bool) -> str:
             )
         case Kind.NUMERIC:
             filled = "" if column.missing is None else f", {column.missing:g} where missing"
-            return "number" + (" (also $1,200 or 12%), other cells missing" if column.lenient else "") + filled
+            shown = " with a decimal comma (1.234,56)" if column.decimal == "," else ""
+            return f"number{shown}" + (", other cells missing" if column.lenient else "") + filled
         case Kind.BOOLEAN:
             return "truth value"
         case Kind.ORDERED:
@@ -150,6 +151,18 @@ def _warning(table: Table, name: str, kind: object, column: Column) -> str | Non
         return f"{name!r} looks like a name or an address: leave it out with --ignore {name!r}"
     if column.kind is Kind.CATEGORICAL and column.buckets is not None and not table.states_types:
         return f"{name!r} is read as text; if it should hold numbers, --numeric {name!r} takes other cells as missing"
+    if (doubt := _doubt(table, column)) is not None:
+        return doubt
     if column.kind is Kind.NUMERIC and pa.types.is_null(kind):
         return f"{name!r} has no type, so its first cells are empty: leave it out with --ignore, or declare its kind"
     return None
+
+
+def _doubt(table: Table, column: Column) -> str | None:
+    """What may be another number in another country."""
+    if column.kind is not Kind.NUMERIC or column.decimal is not None or column.name not in table.writing.doubtful:
+        return None
+    return (
+        f"{column.name!r} is read with a decimal point, but all its first cells could have a comma instead (1.234 and "
+        "1,234 are two numbers in two countries): --decimal . or --decimal , says which"
+    )
