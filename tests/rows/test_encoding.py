@@ -16,8 +16,8 @@ import pyarrow.parquet
 import pytest
 
 from gratis.records.errors import GratisError
-from gratis.rows import columns as rows_columns
 from gratis.rows import amounts, encoding
+from gratis.rows import columns as rows_columns
 from gratis.rows.encoding import Column, EncodedRows, Kind, TableSchema, distinct_values, held_out_rows
 from gratis.rows.tables import open_table
 

@@ -19,9 +19,9 @@ from gratis.cli.program import run
 from gratis.estimators.table_fit import plan_table_fit
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
+from gratis.rows.amounts import numbers
 from gratis.rows.columns import Column, Kind
 from gratis.rows.encoding import TableSchema
-from gratis.rows.amounts import numbers
 from gratis.rows.tables import open_table, refuse_headless
 from gratis.rows.undecided import UndecidedError
 

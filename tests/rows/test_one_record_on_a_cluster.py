@@ -66,7 +66,9 @@ def test_what_is_no_number_is_refused_before_anything_is_reserved(client: Any, t
     objects[-1] = "SECRET"
     ledger = Ledger.create(tmp_path / "l", {"d": Budget(epsilon=1.0, delta=1e-5)})
     with pytest.raises(GratisError, match="missing, infinite or not declared") as refused:
-        DPLinearRegression(**SEEDED, ledger=ledger, dataset="d").fit(da.from_array(X), da.from_array(objects, chunks=1000))
+        DPLinearRegression(**SEEDED, ledger=ledger, dataset="d").fit(
+            da.from_array(X), da.from_array(objects, chunks=1000)
+        )
     assert "SECRET" not in str(refused.value)
     assert untouched(ledger)
 

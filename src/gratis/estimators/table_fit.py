@@ -198,7 +198,9 @@ def _refuse_constant(table: Table, target: Column) -> None:
         if lowest < highest:
             return
     if lowest > highest:
-        raise GratisError(f"no cell of the target {target.name!r} can be read as a number: see how the file writes them")
+        raise GratisError(
+            f"no cell of the target {target.name!r} can be read as a number: see how the file writes them"
+        )
     raise GratisError(f"the target {target.name!r} has a single value: there is nothing to learn")
 
 

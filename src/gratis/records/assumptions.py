@@ -78,8 +78,8 @@ ASSUMPTIONS: dict[str, Assumption] = {
     "readable-file": Assumption(
         "a file that cannot be used is refused with the reason, before anything is spent; missing targets are not",
         (
-            "that the file can be read, that no text stands among a column's numbers, and that the target has more than "
-            "one value, is public",
+            "that the file can be read, that no text stands among a column's numbers, and that the target has more "
+            "than one value, is public",
         ),
         check="see that refusals of the program were not shown to outsiders while the file was corrected",
     ),

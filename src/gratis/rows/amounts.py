@@ -111,9 +111,10 @@ def written(first: Mapping[str, Any], told: str | None = None) -> Writing:
     A column's own cells decide: 1,5 and 1.234,5 have a comma, 1.5 and 1,234.5 a point. Where all of them could be
     either, as 1.234, most of the other columns do.
 
-    >>> found = written({"a": pa.array(["1.234,5", "7"]), "b": pa.array(["1.234", "5.678"]), "c": pa.array(["x", "1,5"])})
+    >>> cells = {"a": ["1.234,5", "7"], "b": ["1.234", "5.678"], "c": ["x", "1,5"]}
+    >>> found = written({name: pa.array(column) for name, column in cells.items()})
     >>> sorted(found.commas), sorted(found.amounts)
-    (['a', 'b'], ['a', 'b'])
+    (['a', 'b'], ['a'])
     """
     looks = {name: look for name, cells in first.items() if (look := _look(cells)) is not None}
     votes = sum((look.comma > look.point) - (look.point > look.comma) for look in looks.values())
@@ -155,13 +156,10 @@ def _look(cells: Any) -> _Look | None:
     only_comma = pc.and_(pc.is_valid(comma), pc.is_null(point))
     plain = pc.match_substring_regex(cells, _PLAIN, ignore_case=True)
     either = pc.fill_null(pc.not_equal(point, comma), False)
-    return _Look(
-        *(int(pc.sum(found).as_py() or 0) for found in (only_point, only_comma, either)),
-        by_point,
-        # Between numbers with a comma those with a point are read, too.
-        by_comma + int(pc.sum(only_point).as_py() or 0) / len(cells),
-        not pc.all(plain).as_py(),
-    )
+    counts = [int(pc.sum(found).as_py() or 0) for found in (only_point, only_comma, either)]
+    # Between numbers with a comma those with a point are read, too.
+    shares = (by_point, by_comma + counts[0] / len(cells))
+    return _Look(counts[0], counts[1], counts[2], *shares, decorated=not pc.all(plain).as_py())
 
 
 def _plain(column: Any, decimal: str | None) -> Any:

@@ -49,8 +49,8 @@ class Column:
     `levels` (public) or `buckets` for categories; an ordered one, from the lowest level up, becomes one number.
     `missing` is a public number to put where a number is missing, None leaves it to the estimator, which puts the
     privately released centre there. `parts` of a date (`gratis.rows.dates`), `form` where it is no ISO date. In a
-    `lenient` column of numbers other cells are missing; otherwise a file that holds some is refused. Where numbers are
-    text, `decimal` is their sign (`gratis.rows.amounts`). The level `reference` of a category gets no column of its own.
+    `lenient` column of numbers other cells are missing; otherwise a file that holds some is refused. `decimal` is the
+    sign of numbers in text (`gratis.rows.amounts`). The level `reference` of a category gets no column of its own.
     """
 
     name: str
@@ -161,7 +161,9 @@ class Column:
             data["format"] = self.form
         if self.lenient:
             data["unreadable"] = "missing"
-        return data | {k: v for k in ("buckets", "missing", "reference", "decimal") if (v := getattr(self, k)) is not None}
+        return data | {
+            k: v for k in ("buckets", "missing", "reference", "decimal") if (v := getattr(self, k)) is not None
+        }
 
     @classmethod
     def from_json(cls, name: str, data: Any) -> Column:

@@ -179,7 +179,8 @@ class TableSchema:
             # A CSV file states no types: `validate` looks at its cells.
             if column.lenient or not table.states_types:
                 continue
-            if column.kind is Kind.NUMERIC and not (is_number(kind) or pa.types.is_null(kind)):
+            number = is_number(kind) or pa.types.is_null(kind)
+            if column.kind is Kind.NUMERIC and not number and column.name not in table.writing.numbers:
                 raise GratisError(f"column {column.name!r} should hold numbers, but holds {in_words(kind)}")
 
 
@@ -198,8 +199,8 @@ def written_as(column: Column, table: Table) -> Column:
         first = table.first_cells([column.name]).get(column.name, ())
         if len(first) and not np.isfinite(column.encode(first)).any():
             raise GratisError(
-                f"no cell of {column.name!r}, as far as its first ones show, can be read as a number: see how it writes "
-                f"them, or leave it out ({advised({'ignore': (column.name,)}, python=table.for_python)})"
+                f"no cell of {column.name!r}, as far as its first ones show, can be read as a number: see how it "
+                f"writes them, or leave it out ({advised({'ignore': (column.name,)}, python=table.for_python)})"
             )
     return column
 

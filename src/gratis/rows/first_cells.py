@@ -59,9 +59,7 @@ def _date(name: str, cells: list[str]) -> Column | None:
         return None
     timed = any(match[6] is not None for match in found)
     form = _date_format(found)
-    return Column(
-        name=name, kind=Kind.DATE, form=form, parts=usual_parts(pa.timestamp("s") if timed else pa.date32())
-    )
+    return Column(name=name, kind=Kind.DATE, form=form, parts=usual_parts(pa.timestamp("s") if timed else pa.date32()))
 
 
 def _date_format(found: list[re.Match[str]]) -> str | None:

@@ -115,7 +115,7 @@ class JSONLinesTable(_HeldFile):
 
     def _first(self, lines: Iterator[bytes]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """The first records, and the columns that they have; nothing if one of them is none."""
-        found, size = [], 0
+        found, size = list[dict[str, Any]](), 0
         for line in lines:
             record = _record(line.removeprefix(b"\xef\xbb\xbf") if not found else line)
             if record is None:
@@ -217,8 +217,9 @@ def by_first_cells(cells: list[Any]) -> Any:
     if kinds <= {float}:
         return pa.array([_float(cell) for cell in cells], pa.float64())
     if kinds <= {datetime.date, datetime.datetime}:
-        dates = [_naive(cell) if _kind(cell) in (datetime.date, datetime.datetime) else None for cell in cells]
-        return pa.array(dates, pa.date32() if kinds == {datetime.date} else pa.timestamp("us"))
+        moments = [_moment(cell) if _kind(cell) in (datetime.date, datetime.datetime) else None for cell in cells]
+        stamps = pa.array(moments, pa.timestamp("us"))
+        return stamps.cast(pa.date32()) if kinds == {datetime.date} else stamps
     if kinds == {datetime.time}:
         return pa.array([cell if _kind(cell) is datetime.time else None for cell in cells], pa.time64("us"))
     if kinds == {object}:
@@ -250,9 +251,10 @@ def _float(cell: Any) -> float | None:
         return None
 
 
-def _naive(cell: Any) -> Any:
-    """A moment on the clock that wrote it."""
-    return cell.replace(tzinfo=None) if isinstance(cell, datetime.datetime) else cell
+def _moment(cell: datetime.date) -> datetime.datetime:
+    """A day, or a moment on the clock that wrote it."""
+    clock = (cell.hour, cell.minute, cell.second, cell.microsecond) if isinstance(cell, datetime.datetime) else ()
+    return datetime.datetime(cell.year, cell.month, cell.day, *clock)
 
 
 def _objects(frame: Any) -> list[Any]:
@@ -264,7 +266,8 @@ def _objects(frame: Any) -> list[Any]:
 
 def _of_objects(kind: Any) -> bool:
     categories = getattr(kind, "categories", None)
-    return bool((kind if categories is None else categories.dtype) == object)
+    kind = kind if categories is None else categories.dtype
+    return isinstance(kind, np.dtype) and kind.hasobject
 
 
 def arrow_table(frame: Any) -> Any:

@@ -382,8 +382,9 @@ def open_table(
     """Open a file by its ending, or a folder of Parquet files.
 
     Text (.csv, .tsv, .txt) may be packed (.gz, .bz2, .zst); `encoding` and `separator` are told or read off the header
-    (`gratis.rows.dialects`), and of every format the `decimal` sign of text or off the first cells. Also .parquet, .arrow, .feather, .jsonl, .ndjson and .xlsx. `columns` are the
-    keys of JSON lines that are read, by default those of the first lines; other files have names of their own.
+    (`gratis.rows.dialects`). Also .parquet, .arrow, .feather, .jsonl, .ndjson and .xlsx. `decimal` is the sign of
+    numbers in text, told or seen in the first cells; `columns` are the keys of JSON lines that are read, by default
+    those of the first lines.
     """
     told = {"encoding": encoding, "separator": separator, "decimal": decimal}
     name = Path(path).name.lower()
