@@ -65,8 +65,8 @@ class ModelFolder:
         ):
             return []
         return [
-            f"An earlier run paid for levels and left no model: use them with --schema {str(self.levels)!r} in the place "
-            "of --private-levels, and nothing is paid for levels again."
+            f"An earlier run paid for levels and left no model: use them with --schema {str(self.levels)!r} in the "
+            "place of --private-levels, and nothing is paid for levels again."
         ]
 
     def _said_of_the_last(self) -> list[str]:

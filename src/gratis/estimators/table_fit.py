@@ -29,7 +29,7 @@ from gratis.rows.encoding import EncodedRows, TableSchema, distinct_values, writ
 from gratis.rows.first_cells import first_looks
 from gratis.rows.person_ids import number_persons
 from gratis.rows.tables import Table
-from gratis.rows.undecided import AS_NUMBERS, Problems, UndecidedError
+from gratis.rows.undecided import Problems, UndecidedError, as_numbers
 
 __all__ = ["READABLE", "TASKS", "TableFit", "TableJob", "opened_table", "plan_table_fit", "table_sizes"]
 
@@ -40,7 +40,7 @@ _COPIES = 6  # of the matrix, that a fit in memory needs
 TASKS = ("regression", "classification")
 READABLE = "that cells can be read, and targets are present and of more than one value, is public"
 _A_NUMBER = "the target {!r} is taken for a number; if its values are classes, add --task classification"
-_LEFT_OUT = "lets rows without a target, if there are any, contribute nothing"
+_LEFT_OUT = "rows without a target, if there are any, contribute nothing with leave-out, and are counted"
 _MOST_CLASSES = 32  # whole numbers with at most so many values are taken for classes
 _MOST_WORDS = 1000  # of a target of text that is said to hold classes
 
@@ -75,7 +75,7 @@ def opened_table(
     declared = how.declared().column(target)
     column, task, assumptions = _target(table, target, declared, task, classes, model, missing_target, records)
     assumptions += (READABLE, "public-types", *(("earlier-levels",) if how.declared().released else ()))
-    return table, full, column, task, assumptions, _task_words(table.types[target], column, task, asked, classes)
+    return table, full, column, task, assumptions, _task_words(table.types[target], column, task, asked, classes, model)
 
 
 def _refuse_encoding(table: Table, target: str, *given: Any) -> None:
@@ -89,9 +89,7 @@ def _refuse_encoding(table: Table, target: str, *given: Any) -> None:
         other = replace(how, encoding=str(refused.advice["encoding"]))
         opened_table(table.path, target, task, model, classes, other, missing, records)
     except UndecidedError as error:
-        for effect in error.effects:
-            refused = refused.along_with(error.advice, effect)
-        refused = refused.along_with({}, otherwise=error.otherwise)
+        refused = refused.along_with(error.advice, *error.lines)
     except GratisError:
         pass  # said when the encoding is
     raise refused
@@ -105,26 +103,34 @@ def _with_target(
     kind = table.types[target]
     regressed = task == "regression" or (task == "auto" and "regression" in _offered(model))
     if regressed and classes is None and how.declared().column(target) is None and first_looks(table, [target]).numbers:
-        error = error.along_with({"numeric": (target,)}, "" if "numeric" in error.advice else AS_NUMBERS)
+        error = error.along_with({"numeric": (target,)}, as_numbers(target, "the target ", python=table.for_python))
     if missing == "refuse":
         error = error.along_with({"missing_target": "leave-out"}, _LEFT_OUT)
     if task == "auto" and classes is None and _offered(model) == list(TASKS) and pa.types.is_floating(kind):
-        error = error.along_with({}, otherwise=f"; {_A_NUMBER.format(target)}")
+        error = error.along_with({}, _A_NUMBER.format(target))
     return error
 
 
-def _task_words(kind: Any, column: Column, task: str, asked: str, classes: Sequence[str] | None) -> str | None:
-    """Say which task was taken of a target of numbers, and how to take the other."""
-    if asked == "auto" and classes is None and pa.types.is_floating(kind) and task == "regression":
-        return f"{_A_NUMBER.format(column.name)[:1].upper()}{_A_NUMBER.format(column.name)[1:]}."
-    if asked != "auto" or classes is not None or not pa.types.is_integer(kind):
+def _task_words(
+    kind: Any, column: Column, task: str, asked: str, classes: Sequence[str] | None, model: str
+) -> str | None:
+    """Say which task was taken of a target of numbers and why, and how to take the other."""
+    if asked != "auto" or classes is not None or (column.kind is not Kind.NUMERIC and not is_number(kind)):
         return None
+    if _offered(model) != list(TASKS):
+        predicted = "a number is" if task == "regression" else "classes are"
+        return f"Of {column.name!r} {predicted} predicted, because the model is {model}."
     if task == "classification":
         count = len(column.levels or ())
         return (
-            f"The {count} whole numbers of {column.name!r} are taken for classes; --task regression predicts a number."
+            f"The {count} whole numbers of {column.name!r} are taken for classes, because there are no more than "
+            f"{_MOST_CLASSES} of them; --task regression predicts a number."
         )
-    return f"{column.name!r} has many values, so a number is predicted; --task classification takes them for classes."
+    if pa.types.is_integer(kind):
+        return (
+            f"{column.name!r} has many values, so a number is predicted; --task classification takes them for classes."
+        )
+    return f"{_A_NUMBER.format(column.name)[:1].upper()}{_A_NUMBER.format(column.name)[1:]}."
 
 
 def _offered(model: str) -> list[str]:
@@ -245,11 +251,9 @@ def _refuse_published_values(table: Table, name: str, values: tuple[str, ...] | 
 
 def _refuse_text_of_numbers(table: Table, name: str, task: str, missing: str) -> None:
     """Refuse a target of text that looks like numbers, with the options that read it: it is not taken for classes."""
-    classes = "; or take its values for classes with --task classification" if task == "auto" else ""
-    error = UndecidedError(
-        f"the target {name!r} holds text", {"numeric": (name,)}, (AS_NUMBERS,), otherwise=classes,
-        python=table.for_python,
-    )  # fmt: skip
+    classes = "; --task classification takes them for classes" if task == "auto" else ""
+    line = as_numbers(name, "the target ", python=table.for_python) + classes
+    error = UndecidedError({"numeric": (name,)}, [line], python=table.for_python)
     if missing == "refuse":
         error = error.along_with({"missing_target": "leave-out"}, _LEFT_OUT)
     raise error

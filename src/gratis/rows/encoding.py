@@ -166,9 +166,11 @@ class TableSchema:
         """The same for numbers in text as this table writes them, where the schema does not say or others were told."""
         return TableSchema(tuple(written_as(column, table) for column in self.columns), self.released)
 
-    def readings(self, table: Table, target: Column | None = None) -> tuple[ColumnReading, ...]:
-        """What every column of a table became, in its order, with warnings from names and types alone."""
-        return read_columns(table, {column.name: column for column in self.columns}, target)
+    def readings(
+        self, table: Table, target: Column | None = None, unit: str | None = None
+    ) -> tuple[ColumnReading, ...]:
+        """What every column of a table became, in its order, with warnings from names, types and first cells."""
+        return read_columns(table, {column.name: column for column in self.columns}, target, unit)
 
     def check_types(self, table: Table) -> None:
         """Refuse a column that is declared numeric where the file's own type says otherwise."""

@@ -27,6 +27,7 @@ _IDENTIFIER = re.compile(
     r"(u|case|user|person|patient|customer|client|record|sample|subject|order)_?id|.*[_. ](id|uuid|key)|.*[a-z]I[dD])$"
 )
 _PERSONAL = re.compile(r"^(e-?mail|phone|telephone|address|(first|last|sur|full)_?name|name|title)$", re.IGNORECASE)
+_SHARED = 0.9  # different ids a row, among the first: a row is hardly ever written twice by mistake so often
 _SHOWN = 4
 _WIDE = 40
 
@@ -60,10 +61,11 @@ def left_out_by_name(table: Table) -> tuple[str, ...]:
 
 
 def read_columns(
-    table: Table, columns: Mapping[str, Column], target: Column | None = None
+    table: Table, columns: Mapping[str, Column], target: Column | None = None, unit: str | None = None
 ) -> tuple[ColumnReading, ...]:
-    """Return what every column of a table became, in its order."""
+    """Return what every column of a table became, in its order; `unit` is the one that says whose row it is."""
     index = {*left_out_by_name(table)}
+    repeated = _repeated(table, [n for n in columns if looks_like_identifier(n) and unit is None and n not in index])
     found = []
     for name, kind in table.types.items():
         column = target if target is not None and name == target.name else columns.get(name)
@@ -76,7 +78,7 @@ def read_columns(
                 holds=in_words(kind) + ("" if table.states_types else ", by its first cells"),
                 read_as=("the target: " if is_target else "") + _how(column, name in index),
                 becomes=() if is_target else column.names,
-                warning=_doubt(table, column) if is_target else _warning(table, name, kind, column),
+                warning=_doubt(table, column) if is_target else _warning(table, name, kind, column, name in repeated),
             )
         )
     return tuple(found)
@@ -138,7 +140,18 @@ def _how(column: Column, index: bool) -> str:
     return f"text, hashed into {column.buckets} buckets"
 
 
-def _warning(table: Table, name: str, kind: object, column: Column) -> str | None:
+def _repeated(table: Table, names: list[str]) -> set[str]:
+    """The identifiers that several of the first rows share."""
+    first = table.first_cells(names)
+    return {name for name, cells in first.items() if len(cells.unique()) <= _SHARED * len(cells) and len(cells)}
+
+
+def _warning(table: Table, name: str, kind: object, column: Column, shared: bool) -> str | None:
+    if shared:
+        return (
+            f"{name!r} has several rows for the same id: if they are of one person, --unit {name!r} protects persons with "
+            "all their rows; without it, single rows"
+        )
     if column.kind is Kind.IGNORED:
         return None
     if name in table.index_columns:

@@ -18,11 +18,20 @@ from gratis.rows.columns import is_text
 from gratis.rows.first_cells import Looks
 from gratis.rows.readings import looks_like_identifier, names_a_person
 
-__all__ = ["AS_NUMBERS", "Advice", "Problems", "UndecidedError", "advised", "listed", "names_in", "refuse_undecided"]
+__all__ = [
+    "Advice",
+    "Problems",
+    "UndecidedError",
+    "advised",
+    "as_numbers",
+    "listed",
+    "names_in",
+    "refuse_undecided",
+]
 
 Advice = Mapping[str, str | tuple[str, ...]]
 
-AS_NUMBERS = "reads what looks like numbers by its first cells ($1,200 and 12% too; other cells are missing)"
+_MANY = 12  # columns, of which each gets a line of its own
 _OPTIONS = {"private_levels": "--private-levels", "ignore": "--ignore", "numeric": "--numeric",
             "missing_target": "--missing-target", "encoding": "--encoding"}  # fmt: skip
 
@@ -68,33 +77,37 @@ def advised(advice: Advice, *, python: bool) -> str:
 
 
 class UndecidedError(GratisError):
-    """A table that takes decisions before it can be read: all of them in one refusal.
+    """A table that takes decisions before it can be read: what decides all of them first, then why, a line each.
 
-    `advice` are the options that decide everything, by their names in Python; `effects` says what they do, `otherwise`
-    what else could be decided. `python`: said for a data frame, not for a command line.
+    `advice` are the options that decide everything, by their names in Python. `python`: said for a data frame, not for
+    a command line.
     """
 
-    def __init__(
-        self, problem: str, advice: Advice, effects: tuple[str, ...] = (), *, otherwise: str = "", python: bool = False
-    ) -> None:
-        self.problem, self.advice, self.effects = problem, dict(advice), effects
-        self.otherwise, self.python = otherwise, python
+    def __init__(self, advice: Advice, lines: Iterable[str], *, python: bool = False) -> None:
+        self.advice, self.lines, self.python = dict(advice), tuple(dict.fromkeys(lines)), python
         self.command: str | None = None  # the whole one, where there was one
-        super().__init__(f"{problem}: add {advised(advice, python=python)}, which {_and(effects)}{otherwise}")
+        super().__init__("\n".join([f"add {advised(advice, python=python)}; nothing was spent:", *self.lines]))
 
-    def along_with(self, advice: Advice, effect: str = "", otherwise: str = "") -> UndecidedError:
+    def along_with(self, advice: Advice, *lines: str) -> UndecidedError:
         """The same with more to decide, which is not known from the columns alone."""
-        effects = (*self.effects, effect) if effect else self.effects
         merged = {**self.advice, **advice}
         for name, before in self.advice.items():
             more = merged[name]
             if isinstance(before, tuple) and isinstance(more, tuple):
                 merged[name] = tuple(dict.fromkeys([*before, *more]))
-        return UndecidedError(self.problem, merged, effects, otherwise=self.otherwise + otherwise, python=self.python)
+        return UndecidedError(merged, (*self.lines, *lines), python=self.python)
 
 
-def _and(parts: tuple[str, ...]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+def as_numbers(name: str, what: str = "", *, python: bool) -> str:
+    """The line about a column of text that looks like numbers."""
+    return (
+        f"{what}{name!r} holds text, and its first cells look like numbers: {_option('numeric', python)} reads them, "
+        "also $1,200 or 12%, and other cells are missing"
+    )
+
+
+def _option(name: str, python: bool) -> str:
+    return name if python else _OPTIONS[name]
 
 
 def refuse_undecided(types: Mapping[str, Any], others: Iterable[str], looks: Looks, *, python: bool) -> None:
@@ -109,39 +122,32 @@ def refuse_undecided(types: Mapping[str, Any], others: Iterable[str], looks: Loo
     numbers = tuple(name for name in looks.numbers if name not in named)
     common = tuple(name for name in texts if name not in (*named, *numbers))
     ignored = tuple(dict.fromkeys([*named, *unreadable]))
-    advice: dict[str, str | tuple[str, ...]] = {}
-    effects, said = [], []
-    if common:
-        advice["private_levels"] = common
-        effects.append("finds common levels within the budget")
-    if numbers:
-        advice["numeric"] = numbers
-        effects.append(AS_NUMBERS)
-    if ignored:
-        advice["ignore"] = ignored
-        of = ["what looks like names or identifiers"] * bool(named)
-        effects.append(f"leaves out {' and '.join([*of, *['what cannot be read'] * bool(unreadable)])}")
+    said = {"private_levels": common, "numeric": numbers, "ignore": ignored}
+    search, ignore = (_option(name, python) for name in ("private_levels", "ignore"))
+    lines = [
+        *_each(common, "holds text, whose levels are never read from private rows: " + search +
+               " finds the common ones within the budget"),
+        *(as_numbers(name, python=python) for name in numbers),
+        *_each(named, f"looks like a name or an identifier: {ignore} leaves it out"),
+        *_each(unreadable, f"cannot be read as numbers: {ignore} leaves it out", {n: types[n] for n in unreadable}),
+    ]  # fmt: skip
     if texts:
-        held = f"column {texts[0]!r} holds" if len(texts) == 1 else f"columns {', '.join(map(repr, texts))} hold"
-        said.append(f"{held} text, and levels are never read from private rows")
-    if unreadable:
-        kinds = ", ".join(f"{name!r} ({types[name]})" for name in unreadable)
-        said.append(f"{kinds} cannot be read as numbers")
-    otherwise = ""
-    if texts:
-        text, columns = (common or texts)[0], tuple(texts)
-        shown = ["--hash 32", f"--levels {shlex.quote(text + '=A,B,C')}", "--schema file"]
+        text = (common or texts)[0]
+        shown = ["--hash 32", f"--levels {shlex.quote(text + '=A,B,C')}", "--schema FILE"]
         if python:
-            shown = ["hash_buckets=32", f"levels={{{text!r}: ['A', 'B', 'C']}}", "schema="]
-        otherwise += (
-            f"; or hash text with {shown[0]}, list public levels with {shown[1]} or in a {shown[2]} (`gratis schema` "
-            f"makes one), {'or ' * bool(numbers)}leave it out with "
-            f"{advised({'ignore': columns}, python=python)}"
+            shown = ["hash_buckets=32", f"levels={{{text!r}: ['A', 'B', 'C']}}", "schema=FILE"]
+        other = [advised({name: (text,)}, python=python) for name in ("ignore", "numeric")]
+        lines.append(
+            f"other ways for text: hash it ({shown[0]}), list public levels ({shown[1]}, or {shown[2]}, which `gratis "
+            f"schema` makes), leave it out ({other[0]}), or read it as numbers ({other[1]})"
         )
-        if not numbers:
-            numeric = advised({"numeric": (text,)}, python=python)
-            otherwise += f", or read numbers among which some cells are none with {numeric}"
-    raise UndecidedError(" and ".join(said), advice, tuple(effects), otherwise=otherwise, python=python)
+    raise UndecidedError({name: columns for name, columns in said.items() if columns}, lines, python=python)
+
+
+def _each(names: Iterable[str], what: str, kinds: Mapping[str, Any] | None = None) -> list[str]:
+    """A line a column; one for all of them where they are many."""
+    shown = [repr(name) if kinds is None else f"{name!r} ({kinds[name]})" for name in names]
+    return [f"{', '.join(shown)}: {what}"] if len(shown) > _MANY else [f"{name} {what}" for name in shown]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,28 +170,28 @@ class Problems:
 
     def refuse(self, order: Iterable[str], target: str, *, python: bool) -> None:
         """Refuse all of it at once, with the options that let it pass."""
-        said, effects = [], []
+        lines = list[str]()
         advice: dict[str, str | tuple[str, ...]] = {}
         dirty, broken = (tuple(name for name in order if name in found) for found in (self.unreadable, self.broken))
         if broken:
             advice["encoding"] = "windows-1252"
-            said.append(f"{_columns(broken)} text that is no UTF-8")
-            effects.append("reads the file as the usual other way of writing text")
+            how = _option("encoding", python)
+            lines += _each(
+                broken, f"holds text that is no UTF-8: {how} reads the file as the usual other way of writing"
+            )
         if dirty:
             advice["numeric"] = dirty
-            said.append(f"{_columns(dirty)} text among numbers in some rows")
-            effects.append("reads $1,200 and 12% as numbers and takes other such cells for missing values")
+            how = _option("numeric", python)
+            lines += _each(dirty, f"holds text among numbers in some rows: {how} takes such cells for missing values")
         if self.targets and not self.known:
             raise GratisError(
                 f"no row of the target {target!r} holds a declared class or a number: see how the file writes them"
             )
         if self.targets:
             advice["missing_target"] = "leave-out"
-            said.append(f"the target {target!r} is missing, infinite or no declared class in some rows")
-            effects.append("lets such rows contribute nothing, while the number of rows stays public")
-        if said:
-            raise UndecidedError(" and ".join(said), advice, tuple(effects), python=python)
-
-
-def _columns(names: tuple[str, ...]) -> str:
-    return f"column {names[0]!r} holds" if len(names) == 1 else f"columns {', '.join(map(repr, names))} hold"
+            lines.append(
+                f"the target {target!r} is missing, infinite or no declared class in some rows: "
+                f"{_option('missing_target', python)} leave-out lets them contribute nothing, and they are counted"
+            )
+        if lines:
+            raise UndecidedError(advice, lines, python=python)
