@@ -272,8 +272,11 @@ def test_ids_with_several_rows_hint_at_the_unit(tmp_path: Path, capsys: pytest.C
     for more, hinted in (([], True), (["--ignore", "patient_id,row_id"], True), (["--unit", "patient_id"], False)):
         assert run(["fit", str(path), "--target", "y", *BUDGET, "--dry-run", *more]) == 0
         said = capsys.readouterr().err
-        assert ("--unit 'patient_id'" in said) is hinted
-        assert "--unit 'row_id'" not in said
+        assert ("--unit patient_id" in said) is hinted
+        assert "--unit row_id" not in said
+    frame.assign(y=frame["x"] + 0.5, t="a").to_csv(path, index=False)
+    assert run(["fit", str(path), "--target", "y", *BUDGET, "--dry-run"]) == 2
+    assert "--unit patient_id" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

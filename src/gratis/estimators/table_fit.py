@@ -102,7 +102,8 @@ def _with_target(
     """The refusal of columns with what may come next, for the target's rows are not read yet: one fix for all of it."""
     kind = table.types[target]
     regressed = task == "regression" or (task == "auto" and "regression" in _offered(model))
-    if regressed and classes is None and how.declared().column(target) is None and first_looks(table, [target]).numbers:
+    looks = first_looks(table, [target] if classes is None and how.declared().column(target) is None else [])
+    if regressed and looks.numbers and not looks.amounts:
         error = error.along_with({"numeric": (target,)}, as_numbers(target, "the target ", python=table.for_python))
     if missing == "refuse":
         error = error.along_with({"missing_target": "leave-out"}, _LEFT_OUT)

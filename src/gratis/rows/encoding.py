@@ -28,6 +28,7 @@ from gratis.rows.readings import (
     looks_like_identifier,
     names_a_person,
     read_columns,
+    repeated_ids,
 )
 from gratis.rows.tables import Table
 from gratis.rows.undecided import Problems, advised, refuse_undecided
@@ -159,7 +160,8 @@ class TableSchema:
         undecided = {name: table.types[name] for name, column in columns.items() if column is None}
         others = [name for name, column in columns.items() if column is not None and column.kind is not Kind.IGNORED]
         if undecided:
-            refuse_undecided(undecided, others, looks, python=table.for_python)
+            repeated = repeated_ids(table, [*undecided, *others])
+            refuse_undecided(undecided, others, looks, repeated, python=table.for_python)
         return cls(tuple(column for column in columns.values() if column is not None)).written_as(table)
 
     def written_as(self, table: Table) -> TableSchema:

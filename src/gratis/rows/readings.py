@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -19,6 +20,8 @@ __all__ = [
     "names_a_person",
     "read_columns",
     "readings_text",
+    "repeated_ids",
+    "shared_ids",
 ]
 
 _UNNAMED = re.compile(r"^(|unnamed: ?0|__index_level_\d+__)$", re.IGNORECASE)
@@ -65,7 +68,7 @@ def read_columns(
 ) -> tuple[ColumnReading, ...]:
     """Return what every column of a table became, in its order; `unit` is the one that says whose row it is."""
     index = {*left_out_by_name(table)}
-    repeated = _repeated(table, [n for n in columns if looks_like_identifier(n) and unit is None and n not in index])
+    repeated = repeated_ids(table, [] if unit is not None else [name for name in columns if name not in index])
     found = []
     for name, kind in table.types.items():
         column = target if target is not None and name == target.name else columns.get(name)
@@ -127,7 +130,7 @@ def _how(column: Column, index: bool) -> str:
             )
         case Kind.NUMERIC:
             filled = "" if column.missing is None else f", {column.missing:g} where missing"
-            shown = " with a decimal comma (1.234,56)" if column.decimal == "," else ""
+            shown = " with a decimal comma" if column.decimal == "," else ""
             return f"number{shown}" + (", other cells missing" if column.lenient else "") + filled
         case Kind.BOOLEAN:
             return "truth value"
@@ -140,18 +143,15 @@ def _how(column: Column, index: bool) -> str:
     return f"text, hashed into {column.buckets} buckets"
 
 
-def _repeated(table: Table, names: list[str]) -> set[str]:
+def repeated_ids(table: Table, names: Iterable[str]) -> set[str]:
     """The identifiers that several of the first rows share."""
-    first = table.first_cells(names)
+    first = table.first_cells([name for name in names if looks_like_identifier(name)])
     return {name for name, cells in first.items() if len(cells.unique()) <= _SHARED * len(cells) and len(cells)}
 
 
 def _warning(table: Table, name: str, kind: object, column: Column, shared: bool) -> str | None:
     if shared:
-        return (
-            f"{name!r} has several rows for the same id: if they are of one person, --unit {name!r} protects persons with "
-            "all their rows; without it, single rows"
-        )
+        return f"{name!r} {shared_ids(name, python=table.for_python)}"
     if column.kind is Kind.IGNORED:
         return None
     if name in table.index_columns:
@@ -169,6 +169,12 @@ def _warning(table: Table, name: str, kind: object, column: Column, shared: bool
     if column.kind is Kind.NUMERIC and pa.types.is_null(kind):
         return f"{name!r} has no type, so its first cells are empty: leave it out with --ignore, or declare its kind"
     return None
+
+
+def shared_ids(name: str, *, python: bool) -> str:
+    """What is said of identifiers that several rows share."""
+    how = f"unit={name!r}" if python else f"--unit {shlex.quote(name)}"
+    return f"has several rows for the same id: if they are of one person, {how} protects persons with all their rows"
 
 
 def _doubt(table: Table, column: Column) -> str | None:

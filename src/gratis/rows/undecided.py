@@ -9,14 +9,14 @@ from __future__ import annotations
 import csv
 import io
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
 from gratis.records.errors import GratisError
 from gratis.rows.columns import is_text
 from gratis.rows.first_cells import Looks
-from gratis.rows.readings import looks_like_identifier, names_a_person
+from gratis.rows.readings import looks_like_identifier, names_a_person, shared_ids
 
 __all__ = [
     "Advice",
@@ -83,19 +83,21 @@ class UndecidedError(GratisError):
     a command line.
     """
 
-    def __init__(self, advice: Advice, lines: Iterable[str], *, python: bool = False) -> None:
-        self.advice, self.lines, self.python = dict(advice), tuple(dict.fromkeys(lines)), python
+    def __init__(self, advice: Advice, lines: Iterable[str], *, last: str = "", python: bool = False) -> None:
+        self.advice, self.python = dict(advice), python
+        self._why, self._last = tuple(dict.fromkeys(lines)), last
+        self.lines = (*self._why, *((last,) if last else ()))
         self.command: str | None = None  # the whole one, where there was one
         super().__init__("\n".join([f"add {advised(advice, python=python)}; nothing was spent:", *self.lines]))
 
     def along_with(self, advice: Advice, *lines: str) -> UndecidedError:
-        """The same with more to decide, which is not known from the columns alone."""
+        """The same with more to decide, which is not known from the columns alone; what else can be done comes last."""
         merged = {**self.advice, **advice}
         for name, before in self.advice.items():
             more = merged[name]
             if isinstance(before, tuple) and isinstance(more, tuple):
                 merged[name] = tuple(dict.fromkeys([*before, *more]))
-        return UndecidedError(merged, (*self.lines, *lines), python=self.python)
+        return UndecidedError(merged, (*self._why, *lines), last=self._last, python=self.python)
 
 
 def as_numbers(name: str, what: str = "", *, python: bool) -> str:
@@ -110,11 +112,13 @@ def _option(name: str, python: bool) -> str:
     return name if python else _OPTIONS[name]
 
 
-def refuse_undecided(types: Mapping[str, Any], others: Iterable[str], looks: Looks, *, python: bool) -> None:
+def refuse_undecided(
+    types: Mapping[str, Any], others: Iterable[str], looks: Looks, repeated: Set[str], *, python: bool
+) -> None:
     """Refuse, all at once, the columns whose types leave open how they are read; with what decides it.
 
     `others` are the columns that can be read: identifiers among them are left out along with the rest. `looks` is what
-    columns of text look like by their first cells.
+    columns of text look like by their first cells, `repeated` the identifiers that several of the first rows share.
     """
     texts = [name for name, kind in types.items() if is_text(kind)]
     unreadable = [name for name in types if name not in texts]
@@ -128,20 +132,23 @@ def refuse_undecided(types: Mapping[str, Any], others: Iterable[str], looks: Loo
         *_each(common, "holds text, whose levels are never read from private rows: " + search +
                " finds the common ones within the budget"),
         *(as_numbers(name, python=python) for name in numbers),
-        *_each(named, f"looks like a name or an identifier: {ignore} leaves it out"),
+        *_each([n for n in named if n not in repeated], f"looks like a name or an identifier: {ignore} leaves it out"),
+        *(f"{name!r} {shared_ids(name, python=python)}; {ignore} leaves it out" for name in named if name in repeated),
         *_each(unreadable, f"cannot be read as numbers: {ignore} leaves it out", {n: types[n] for n in unreadable}),
     ]  # fmt: skip
+    last = ""
     if texts:
         text = (common or texts)[0]
         shown = ["--hash 32", f"--levels {shlex.quote(text + '=A,B,C')}", "--schema FILE"]
         if python:
             shown = ["hash_buckets=32", f"levels={{{text!r}: ['A', 'B', 'C']}}", "schema=FILE"]
         other = [advised({name: (text,)}, python=python) for name in ("ignore", "numeric")]
-        lines.append(
+        last = (
             f"other ways for text: hash it ({shown[0]}), list public levels ({shown[1]}, or {shown[2]}, which `gratis "
             f"schema` makes), leave it out ({other[0]}), or read it as numbers ({other[1]})"
         )
-    raise UndecidedError({name: columns for name, columns in said.items() if columns}, lines, python=python)
+    advice = {name: columns for name, columns in said.items() if columns}
+    raise UndecidedError(advice, lines, last=last, python=python)
 
 
 def _each(names: Iterable[str], what: str, kinds: Mapping[str, Any] | None = None) -> list[str]:
