@@ -65,7 +65,7 @@ def opened_table(
     try:
         full = how.schema_of(table, target)
     except UndecidedError as error:
-        undecided = error
+        undecided = error if records is None else error.hashed()
     if undecided is not None:
         raise _with_target(undecided, table, target, how, task, model, classes, missing_target)
     full.check_types(table)

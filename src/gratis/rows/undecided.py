@@ -29,11 +29,13 @@ __all__ = [
     "refuse_undecided",
 ]
 
-Advice = Mapping[str, str | tuple[str, ...]]
+Advice = Mapping[str, str | int | tuple[str, ...]]
 
+_BUCKETS = 32
+_SEARCHED = "finds the common ones within the budget"
 _MANY = 12  # columns, of which each gets a line of its own
 _OPTIONS = {"private_levels": "--private-levels", "ignore": "--ignore", "numeric": "--numeric",
-            "missing_target": "--missing-target", "encoding": "--encoding"}  # fmt: skip
+            "missing_target": "--missing-target", "encoding": "--encoding", "hash_buckets": "--hash"}  # fmt: skip
 
 
 def listed(names: Iterable[str]) -> str:
@@ -71,7 +73,7 @@ def advised(advice: Advice, *, python: bool) -> str:
     if python:
         return ", ".join(f"{k}={list(v) if isinstance(v, tuple) else v!r}" for k, v in advice.items())
     return " ".join(
-        f"{_OPTIONS[key]} {shlex.quote(listed(value) if isinstance(value, tuple) else value)}"
+        f"{_OPTIONS[key]} {shlex.quote(listed(value) if isinstance(value, tuple) else str(value))}"
         for key, value in advice.items()
     )
 
@@ -98,6 +100,15 @@ class UndecidedError(GratisError):
             if isinstance(before, tuple) and isinstance(more, tuple):
                 merged[name] = tuple(dict.fromkeys([*before, *more]))
         return UndecidedError(merged, (*self._why, *lines), last=self._last, python=self.python)
+
+    def hashed(self) -> UndecidedError:
+        """The same with text hashed: a search for levels takes rows one by one, and not persons."""
+        if "private_levels" not in self.advice:
+            return self
+        advice = {name: value for name, value in self.advice.items() if name != "private_levels"}
+        search = f"{_option('private_levels', self.python)} {_SEARCHED}"
+        lines = [line.replace(search, f"{_option('hash_buckets', self.python)} hashes it") for line in self._why]
+        return UndecidedError({"hash_buckets": _BUCKETS, **advice}, lines, last=self._last, python=self.python)
 
 
 def as_numbers(name: str, what: str = "", *, python: bool) -> str:
@@ -129,8 +140,7 @@ def refuse_undecided(
     said = {"private_levels": common, "numeric": numbers, "ignore": ignored}
     search, ignore = (_option(name, python) for name in ("private_levels", "ignore"))
     lines = [
-        *_each(common, "holds text, whose levels are never read from private rows: " + search +
-               " finds the common ones within the budget"),
+        *_each(common, f"holds text, whose levels are never read from private rows: {search} {_SEARCHED}"),
         *(as_numbers(name, python=python) for name in numbers),
         *_each([n for n in named if n not in repeated], f"looks like a name or an identifier: {ignore} leaves it out"),
         *(f"{name!r} {shared_ids(name, python=python)}; {ignore} leaves it out" for name in named if name in repeated),
@@ -139,9 +149,9 @@ def refuse_undecided(
     last = ""
     if texts:
         text = (common or texts)[0]
-        shown = ["--hash 32", f"--levels {shlex.quote(text + '=A,B,C')}", "--schema FILE"]
+        shown = [f"--hash {_BUCKETS}", f"--levels {shlex.quote(text + '=A,B,C')}", "--schema FILE"]
         if python:
-            shown = ["hash_buckets=32", f"levels={{{text!r}: ['A', 'B', 'C']}}", "schema=FILE"]
+            shown = [f"hash_buckets={_BUCKETS}", f"levels={{{text!r}: ['A', 'B', 'C']}}", "schema=FILE"]
         other = [advised({name: (text,)}, python=python) for name in ("ignore", "numeric")]
         last = (
             f"other ways for text: hash it ({shown[0]}), list public levels ({shown[1]}, or {shown[2]}, which `gratis "
@@ -178,7 +188,7 @@ class Problems:
     def refuse(self, order: Iterable[str], target: str, *, python: bool) -> None:
         """Refuse all of it at once, with the options that let it pass."""
         lines = list[str]()
-        advice: dict[str, str | tuple[str, ...]] = {}
+        advice: dict[str, str | int | tuple[str, ...]] = {}
         dirty, broken = (tuple(name for name in order if name in found) for found in (self.unreadable, self.broken))
         if broken:
             advice["encoding"] = "windows-1252"
