@@ -54,6 +54,9 @@ class FrameTable(Table):
     def _refuse_other_content(self) -> None:
         """Never: what is read is what is held."""
 
+    def _seen(self) -> tuple[Any, ...]:
+        return ()
+
     def _read(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
         # Chunks of a table may end anywhere: how rows are cut must not depend on where it came from.
         chosen = self._table.select(list(columns)).combine_chunks()

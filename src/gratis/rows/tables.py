@@ -82,12 +82,19 @@ class Table(ABC):
         """Yield record batches of the chosen columns, of any length up to batch_rows."""
 
     def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
-        """Yield record batches of at most batch_rows rows in stored order."""
+        """Yield record batches of at most batch_rows rows in stored order.
+
+        Raise `ChangedTableError` at the end if the file was written to meanwhile: of the old and the new rows, one
+        could have been read twice. Between two readings it may change, each is of one file.
+        """
+        seen = self._seen()
         try:
             for batch in self._read(columns, batch_rows):
                 sound = batch if self.is_text else _sound(batch)
                 for start in range(0, batch.num_rows, batch_rows):
                     yield sound.slice(start, batch_rows)
+            if self._seen() != seen:
+                raise ChangedTableError
             return
         except (pa.ArrowException, OSError):
             pass
@@ -149,6 +156,10 @@ class Table(ABC):
     def _refuse_other_content(self) -> None:
         if self._content() != self._content_as_opened:
             raise ChangedTableError
+
+    def _seen(self) -> tuple[Any, ...]:
+        """What a write to the file changes."""
+        return (*self._stamp(), *self._content())
 
     def _content(self) -> tuple[Any, ...]:
         """Size and last bytes: the same on every machine, where the time of change may differ."""
@@ -217,6 +228,9 @@ class _RowGroups(Table):
 
     def _open_head(self) -> None:
         """Nothing: the whole file was opened."""
+
+    def _seen(self) -> tuple[Any, ...]:
+        return ()  # `span` compares the file
 
     def _read(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
         yield from self._whole._read(columns, batch_rows, self._groups)
