@@ -307,3 +307,24 @@ def test_streams_of_numbers_have_decimal_commas(tmp_path: Path) -> None:
     assert schema.columns[0].decimal == ","
     target = plan_table_fit(path, "y", BUDGET, any_delta=True).target
     assert EncodedRows(table, schema, target, 3).arrays()[0][:, 0].tolist() == [1.5, 2.25, 1234.0]
+
+
+def test_hashing_and_schemas_leave_amounts_and_dates_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written_by((";", "utf-8", *COUNTRIES["french"][2:]), tmp_path / "t.csv")
+    job = plan_table_fit(path, "price", BUDGET, hash_buckets=4)
+    assert job.schema.names == ("area", "debt", "share", "rooms", "sold.days", "sold.month", "sold.weekday")
+    assert run(["schema", str(path)]) == 0
+    columns = json.loads(capsys.readouterr().out)["columns"]
+    assert columns["area"] == columns["price"] == {"kind": "numeric", "decimal": ","}
+    assert columns["sold"]["format"] == "%d/%m/%Y"
+    (tmp_path / "s.json").write_text(json.dumps({"columns": columns}))
+    again = plan_table_fit(path, "price", BUDGET, schema=tmp_path / "s.json")
+    np.testing.assert_array_equal(again.training.arrays()[0], job.training.arrays()[0])
+
+
+def test_a_new_file_without_numbers_is_predicted_with_what_is_missing(tmp_path: Path) -> None:
+    """`--numeric` refuses a table whose cells are none before a fit, and never one that is asked about."""
+    frame = clean()[["area", "price"]]
+    texts = frame.assign(area=[f"{v:.2f}" if i % 9 else "-" for i, v in enumerate(frame["area"])])
+    model = DPTableRegressor(8.0, 1e-5, numeric=["area"], model="linear").fit(texts, "price")
+    assert np.isfinite(model.predict(pd.DataFrame({"area": ["-"]}))).all()

@@ -25,7 +25,7 @@ from gratis.records.errors import GratisError
 from gratis.records.facts import Facts
 from gratis.rows.amounts import numbers
 from gratis.rows.columns import Column, Kind, can_be_target, is_number, is_text, plain
-from gratis.rows.encoding import EncodedRows, TableSchema, distinct_values, written_as
+from gratis.rows.encoding import EncodedRows, TableSchema, distinct_values, refuse_without_numbers, written_as
 from gratis.rows.first_cells import first_looks
 from gratis.rows.person_ids import number_persons
 from gratis.rows.tables import Table
@@ -103,7 +103,7 @@ def _with_target(
     kind = table.types[target]
     regressed = task == "regression" or (task == "auto" and "regression" in _offered(model))
     looks = first_looks(table, [target] if classes is None and how.declared().column(target) is None else [])
-    if regressed and looks.numbers and not looks.amounts:
+    if regressed and looks.numbers and not looks.columns:
         error = error.along_with({"numeric": (target,)}, as_numbers(target, "the target ", python=table.for_python))
     if missing == "refuse":
         error = error.along_with({"missing_target": "leave-out"}, _LEFT_OUT)
@@ -155,7 +155,7 @@ def _target(
     if not can_be_target(kind):
         raise GratisError(f"the target {name!r} holds values of the type {kind}; turn them into numbers or text first")
     looks = first_looks(table, [name] if declared is None and classes is None else [])
-    numeric = told or is_number(kind) or name in looks.amounts
+    numeric = told or is_number(kind) or any(column.kind is Kind.NUMERIC for column in looks.columns)
     if classes is None and declared is not None and declared.levels is not None:
         classes = declared.levels
     if classes is not None:
@@ -176,6 +176,7 @@ def _target(
     number = Column(name=name, kind=Kind.NUMERIC, lenient=told, decimal=declared.decimal if declared else None)
     if task == "regression":
         number = written_as(number, table)
+        refuse_without_numbers(number, table)
         _refuse_constant(table, number)
         return number, task, ()
     limit = _class_limit(table, name, records, few=task == "auto" or not is_text(kind))

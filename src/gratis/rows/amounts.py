@@ -116,7 +116,7 @@ def written(first: Mapping[str, Any], told: str | None = None) -> Writing:
     >>> sorted(found.commas), sorted(found.amounts)
     (['a', 'b'], ['a'])
     """
-    looks = {name: look for name, cells in first.items() if (look := _look(cells)) is not None}
+    looks = _looks(first)
     votes = sum((look.comma > look.point) - (look.point > look.comma) for look in looks.values())
     known = told is not None or any(look.comma or look.point for look in looks.values())
     commas = set(first) if told == "," else set[str]()
@@ -139,27 +139,34 @@ class _Look:
     comma: int
     either: int  # cells that are another number with the other sign
     by_point: float  # share of the cells that are numbers
-    by_comma: float
+    by_comma: float  # with those of a point
     decorated: bool  # some are not as programs write them
 
 
-def _look(cells: Any) -> _Look | None:
-    """What the cells of a column look like; None where they are mostly none of numbers."""
-    cells = pc.utf8_trim_whitespace(cells.cast(pa.string())).drop_null()
-    if not len(cells):
-        return None
-    point, comma = _plain(cells, "."), _with_comma(cells)
-    by_point, by_comma = (1 - found.null_count / len(cells) for found in (point, comma))
-    if max(by_point, by_comma) < MOST:
-        return None
-    only_point = pc.and_(pc.is_valid(point), pc.is_null(comma))
-    only_comma = pc.and_(pc.is_valid(comma), pc.is_null(point))
-    plain = pc.match_substring_regex(cells, _PLAIN, ignore_case=True)
-    either = pc.fill_null(pc.not_equal(point, comma), False)
-    counts = [int(pc.sum(found).as_py() or 0) for found in (only_point, only_comma, either)]
-    # Between numbers with a comma those with a point are read, too.
-    shares = (by_point, by_comma + counts[0] / len(cells))
-    return _Look(counts[0], counts[1], counts[2], *shares, decorated=not pc.all(plain).as_py())
+def _looks(first: Mapping[str, Any]) -> dict[str, _Look]:
+    """What the cells of columns look like; without those that are mostly none of numbers. All are read as one."""
+    cells = {name: found for name, column in first.items() if len(found := column.cast(pa.string()).drop_null())}
+    if not cells:
+        return {}
+    whole = pc.utf8_trim_whitespace(pa.concat_arrays([_flat(column) for column in cells.values()]))
+    point, comma = _plain(whole, "."), _with_comma(whole)
+    by_point, by_comma = (np.asarray(pc.is_valid(found)) for found in (point, comma))
+    either = np.asarray(pc.fill_null(pc.not_equal(point, comma), False))
+    other = ~np.asarray(pc.match_substring_regex(whole, _PLAIN, ignore_case=True))
+    sizes = np.array([len(column) for column in cells.values()])
+    starts = np.r_[0, np.cumsum(sizes)[:-1]]
+    masks = (by_point & ~by_comma, by_comma & ~by_point, either, by_point, by_point | by_comma, other)
+    counts = np.array([np.add.reduceat(mask.astype(np.int64), starts) for mask in masks])
+    looks = {
+        # Between numbers with a comma those with a point are read, too.
+        name: _Look(int(only), int(others), int(same), points / size, all_read / size, bool(strange))
+        for name, size, (only, others, same, points, all_read, strange) in zip(cells, sizes, counts.T, strict=True)
+    }
+    return {name: look for name, look in looks.items() if look.by_comma >= MOST}
+
+
+def _flat(column: Any) -> Any:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _plain(column: Any, decimal: str | None) -> Any:

@@ -22,14 +22,7 @@ from gratis.records.strict_json import read_json
 from gratis.rows.amounts import numbers_into, unreadable
 from gratis.rows.columns import Column, Kind, as_text, can_be_target, in_words, is_number, is_text
 from gratis.rows.first_cells import first_looks
-from gratis.rows.readings import (
-    ColumnReading,
-    left_out_by_name,
-    looks_like_identifier,
-    names_a_person,
-    read_columns,
-    repeated_ids,
-)
+from gratis.rows.readings import ColumnReading, left_out_by_name, read_columns, repeated_ids
 from gratis.rows.tables import Table
 from gratis.rows.undecided import Problems, advised, refuse_undecided
 
@@ -41,6 +34,7 @@ __all__ = [
     "can_be_target",
     "distinct_values",
     "held_out_rows",
+    "refuse_without_numbers",
     "written_as",
 ]
 
@@ -146,23 +140,24 @@ class TableSchema:
         known |= {name: Column(name=name, kind=Kind.IGNORED) for name in ignored}
         left_out = {name: Column(name=name, kind=Kind.IGNORED) for name in left_out_by_name(table)}
         columns = {
-            name: known.get(name) or left_out.get(name) or Column.of_type(name, kind, buckets)
+            name: known.get(name) or left_out.get(name) or Column.of_type(name, kind)
             for name, kind in table.types.items()
             if name != target
         }
         looks = first_looks(table, [name for name, column in columns.items() if column is None])
-        columns |= {date.name: date for date in looks.dates}
-        columns |= {
-            name: Column(name=name, kind=Kind.NUMERIC)
-            for name in looks.amounts
-            if not (looks_like_identifier(name) or names_a_person(name))
-        }
+        columns |= {column.name: column for column in looks.columns}
+        if buckets is not None:
+            hashed = [name for name, column in columns.items() if column is None and is_text(table.types[name])]
+            columns |= {name: Column(name=name, kind=Kind.CATEGORICAL, buckets=buckets) for name in hashed}
         undecided = {name: table.types[name] for name, column in columns.items() if column is None}
         others = [name for name, column in columns.items() if column is not None and column.kind is not Kind.IGNORED]
         if undecided:
             repeated = repeated_ids(table, [*undecided, *others])
             refuse_undecided(undecided, others, looks, repeated, python=table.for_python)
-        return cls(tuple(column for column in columns.values() if column is not None)).written_as(table)
+        schema = cls(tuple(column for column in columns.values() if column is not None)).written_as(table)
+        for column in schema.used:
+            refuse_without_numbers(column, table)
+        return schema
 
     def written_as(self, table: Table) -> TableSchema:
         """The same for numbers in text as this table writes them, where the schema does not say or others were told."""
@@ -189,24 +184,24 @@ class TableSchema:
 
 
 def written_as(column: Column, table: Table) -> Column:
-    """The column with the decimal sign that this table has in it, where it is one of numbers in text.
-
-    One whose first cells are no numbers at all is refused, if it was said that they are.
-    """
+    """The column with the decimal sign that this table has in it, where it is one of numbers in text."""
     if column.kind is not Kind.NUMERIC or not (table.is_text or is_text(table.types.get(column.name, pa.null()))):
         return column
     if table.decimal is not None:
-        column = replace(column, decimal=table.decimal)
-    elif column.decimal is None and column.name in table.writing.commas:
-        column = replace(column, decimal=",")
-    if column.lenient:
-        first = table.first_cells([column.name]).get(column.name, ())
-        if len(first) and not np.isfinite(column.encode(first)).any():
-            raise GratisError(
-                f"no cell of {column.name!r}, as far as its first ones show, can be read as a number: see how it "
-                f"writes them, or leave it out ({advised({'ignore': (column.name,)}, python=table.for_python)})"
-            )
-    return column
+        return replace(column, decimal=table.decimal)
+    return replace(column, decimal=",") if not column.decimal and column.name in table.writing.commas else column
+
+
+def refuse_without_numbers(column: Column, table: Table) -> None:
+    """Refuse a column that was said to hold numbers, if its first cells are none."""
+    if not column.lenient:
+        return
+    first = table.first_cells([column.name]).get(column.name, ())
+    if len(first) and not np.isfinite(column.encode(first)).any():
+        raise GratisError(
+            f"no cell of {column.name!r}, as far as its first ones show, can be read as a number: see how it writes "
+            f"them, or leave it out ({advised({'ignore': (column.name,)}, python=table.for_python)})"
+        )
 
 
 class EncodedRows:

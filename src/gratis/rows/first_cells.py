@@ -14,6 +14,7 @@ import pyarrow as pa
 from gratis.rows.amounts import MOST
 from gratis.rows.columns import Column, Kind, is_text
 from gratis.rows.dates import usual_parts
+from gratis.rows.readings import is_personal
 from gratis.rows.tables import Table
 
 __all__ = ["Looks", "first_looks"]
@@ -25,11 +26,10 @@ _DATE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """Columns of text most of whose cells look like numbers, `amounts` that all are, and dates, as what reads them."""
+    """Columns of text most of whose cells look like numbers; and those that are numbers or dates, as what reads them."""
 
     numbers: tuple[str, ...] = ()
-    amounts: tuple[str, ...] = ()
-    dates: tuple[Column, ...] = ()
+    columns: tuple[Column, ...] = ()
 
 
 def first_looks(table: Table, names: Sequence[str]) -> Looks:
@@ -38,18 +38,16 @@ def first_looks(table: Table, names: Sequence[str]) -> Looks:
     >>> from gratis.rows.frames import FrameTable
     >>> cells = {"a": ["1", "-", "$2", "3"], "b": ["12/31/2020"] * 4, "c": ["x"] * 4}
     >>> found = first_looks(FrameTable(pa.table(cells)), "abc")
-    >>> found.numbers, [(date.name, date.form) for date in found.dates]
+    >>> found.numbers, [(column.name, column.form) for column in found.columns]
     (('a',), [('b', '%m/%d/%Y')])
     """
     texts = [name for name in names if is_text(table.types[name])]
     dates = [date for name, cells in table.first_cells(texts).items() if (date := _date(name, cells.to_pylist()))]
     dated = {date.name for date in dates}
-    found = [name for name in texts if name not in dated]
-    return Looks(
-        tuple(name for name in found if name in table.writing.numbers),
-        tuple(name for name in found if name in table.writing.amounts),
-        tuple(dates),
-    )
+    found = [name for name in texts if name not in dated and name in table.writing.numbers]
+    # A telephone number in threes is none.
+    amounts = [name for name in found if name in table.writing.amounts and not is_personal(name)]
+    return Looks(tuple(found), (*dates, *(Column(name=name, kind=Kind.NUMERIC) for name in amounts)))
 
 
 def _date(name: str, cells: list[str]) -> Column | None:

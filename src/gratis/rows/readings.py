@@ -15,6 +15,7 @@ from gratis.rows.tables import Table
 
 __all__ = [
     "ColumnReading",
+    "is_personal",
     "left_out_by_name",
     "looks_like_identifier",
     "names_a_person",
@@ -54,6 +55,11 @@ def looks_like_identifier(name: str) -> bool:
 def names_a_person(name: str) -> bool:
     """Say whether a column's name is one of names, titles and addresses."""
     return bool(_PERSONAL.match(name))
+
+
+def is_personal(name: str) -> bool:
+    """Say whether a column's name is one of identifiers, names or addresses."""
+    return looks_like_identifier(name) or names_a_person(name)
 
 
 def left_out_by_name(table: Table) -> tuple[str, ...]:

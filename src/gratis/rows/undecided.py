@@ -16,7 +16,7 @@ from typing import Any
 from gratis.records.errors import GratisError
 from gratis.rows.columns import is_text
 from gratis.rows.first_cells import Looks
-from gratis.rows.readings import looks_like_identifier, names_a_person, shared_ids
+from gratis.rows.readings import is_personal, shared_ids
 
 __all__ = [
     "Advice",
@@ -133,7 +133,7 @@ def refuse_undecided(
     """
     texts = [name for name, kind in types.items() if is_text(kind)]
     unreadable = [name for name in types if name not in texts]
-    named = [name for name in (*texts, *others) if looks_like_identifier(name) or names_a_person(name)]
+    named = [name for name in (*texts, *others) if is_personal(name)]
     numbers = tuple(name for name in looks.numbers if name not in named)
     common = tuple(name for name in texts if name not in (*named, *numbers))
     ignored = tuple(dict.fromkeys([*named, *unreadable]))
