@@ -94,7 +94,7 @@ def test_a_schema_is_printed_and_said(homes: Path, capsys: pytest.CaptureFixture
     said = capsys.readouterr()
     schema = json.loads(said.out)["columns"]
     assert schema[""] == {"kind": "ignored"}
-    assert schema["area"] == {"kind": "numeric"}
+    assert schema["area"] == {"kind": "numeric", "decimal": ","}
     assert "'seller_id' looks like an identifier" in said.err
 
 

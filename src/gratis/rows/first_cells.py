@@ -26,7 +26,7 @@ _DATE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """Columns of text most of whose cells look like numbers; and those that are numbers or dates, as what reads them."""
+    """Columns of text most of whose cells look like numbers; and those of numbers or dates, as what reads them."""
 
     numbers: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
