@@ -201,7 +201,7 @@ def _amounts(column: Any, decimal: str) -> Any:
     digits = pc.replace_substring_regex(column, _MONEY, "")  # first, for Fr. has a point
     digits = pc.replace_substring(pc.replace_substring_regex(digits, rf"[^\d{decimal}]", ""), ",", ".")
     minus = pc.match_substring_regex(column, r"[-(\x{2212}]")
-    found = pc.if_else(minus, pc.binary_join_element_wise("-", digits, ""), digits)
+    found = pc.if_else(minus, pc.replace_substring_regex(digits, "^", "-"), digits)
     return pc.if_else(sound, found, pa.scalar(None, pa.string()))
 
 
