@@ -23,7 +23,7 @@ from gratis.estimators.values import CLASSES_OCCUR, ROWS_A_CLASS
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
 from gratis.records.facts import Facts
-from gratis.rows.amounts import numbers
+from gratis.rows.amounts import numbers, spread
 from gratis.rows.columns import Column, Kind, can_be_target, is_number, is_text, plain
 from gratis.rows.encoding import EncodedRows, TableSchema, distinct_values, refuse_without_numbers, written_as
 from gratis.rows.first_cells import first_looks
@@ -199,10 +199,9 @@ def _refuse_constant(table: Table, target: Column) -> None:
     """Refuse a target of one value, or of none that can be read."""
     lowest, highest = math.inf, -math.inf
     for batch in table.batches([target.name], 2**16):
-        found = target.encode(batch.column(target.name))
-        found = found[np.isfinite(found)]
-        if len(found):
-            lowest, highest = min(lowest, found.min()), max(highest, found.max())
+        ends = spread(batch.column(target.name), target.decimal)
+        if ends is not None:
+            lowest, highest = min(lowest, ends[0]), max(highest, ends[1])
         if lowest < highest:
             return
     if lowest > highest:
@@ -263,6 +262,8 @@ def _refuse_text_of_numbers(table: Table, name: str, task: str, missing: str) ->
 
 def _values(texts: Sequence[str]) -> Array:
     """Texts as numbers, with a point or else with a comma; NaN where they are none."""
+    if not any(any(map(str.isdigit, text)) for text in texts):
+        return np.full(len(texts), np.nan)
     by_point, by_comma = (numbers(pa.array(texts, pa.string()), sign) for sign in ".,")
     return np.where(np.isfinite(by_point), by_point, by_comma)
 

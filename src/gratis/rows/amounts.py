@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-__all__ = ["MOST", "Writing", "numbers", "numbers_into", "unreadable", "written"]
+__all__ = ["MOST", "Writing", "numbers", "numbers_into", "spread", "unreadable", "written"]
 
 MOST = 0.7  # of the first cells; what is written for a missing number may be a fifth
+_NOTHING = pa.nulls(1, pa.string())[0]  # made of a None, it would bring pandas
 _LONG = 512  # cells of a column that are worth a call to Arrow
 _PLAIN = r"^\s*[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf|nan)\s*$"
 _PLAIN_COMMA = r"^[+-]?((\d+(,\d*)?|,\d+)([eE][+-]?\d+)?|inf|nan)$"
@@ -58,13 +59,22 @@ def numbers(column: Any, decimal: str | None = None) -> NDArray[Any]:
     >>> numbers(pa.array(["1.234,56 €", "CHF 1'234", "1,5", "12.5", "1.234", "7-"]), ",").tolist()
     [1234.56, 1234.0, 1.5, 12.5, 1234.0, -7.0]
     """
+    return np.asarray(_floats(column, decimal).to_numpy(zero_copy_only=False))
+
+
+def spread(column: Any, decimal: str | None = None) -> tuple[float, float] | None:
+    """The least and the largest number of a column, None where it has none; without pandas, which NumPy would bring."""
+    found = pc.cast(_floats(column, decimal), pa.float64())
+    ends = pc.min_max(found.filter(pc.is_finite(found))).as_py()
+    return None if ends["min"] is None else (ends["min"], ends["max"])
+
+
+def _floats(column: Any, decimal: str | None) -> Any:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if _is_text(column.type):
         column = _plain(column, decimal)
-    if not pa.types.is_floating(column.type):
-        column = pc.cast(column, pa.float64(), safe=False)
-    return np.asarray(column.to_numpy(zero_copy_only=False))
+    return column if pa.types.is_floating(column.type) else pc.cast(column, pa.float64(), safe=False)
 
 
 def numbers_into(X: NDArray[Any], columns: Mapping[int, tuple[Any, str | None]]) -> None:
@@ -150,19 +160,31 @@ def _looks(first: Mapping[str, Any]) -> dict[str, _Look]:
         return {}
     whole = pc.utf8_trim_whitespace(pa.concat_arrays([_flat(column) for column in cells.values()]))
     point, comma = _plain(whole, "."), _with_comma(whole)
-    by_point, by_comma = (np.asarray(pc.is_valid(found)) for found in (point, comma))
-    either = np.asarray(pc.fill_null(pc.not_equal(point, comma), False))
-    other = ~np.asarray(pc.match_substring_regex(whole, _PLAIN, ignore_case=True))
+    by_point, by_comma = (_flags(pc.is_valid(found)) for found in (point, comma))
+    same = _flags(pc.equal(pc.coalesce(point, whole), pc.coalesce(comma, whole)))
+    other = ~_flags(pc.match_substring_regex(whole, _PLAIN, ignore_case=True))
     sizes = np.array([len(column) for column in cells.values()])
     starts = np.r_[0, np.cumsum(sizes)[:-1]]
-    masks = (by_point & ~by_comma, by_comma & ~by_point, either, by_point, by_point | by_comma, other)
+    masks = (
+        by_point & ~by_comma,
+        by_comma & ~by_point,
+        by_point & by_comma & ~same,
+        by_point,
+        by_point | by_comma,
+        other,
+    )
     counts = np.array([np.add.reduceat(mask.astype(np.int64), starts) for mask in masks])
     looks = {
         # Between numbers with a comma those with a point are read, too.
-        name: _Look(int(only), int(others), int(same), points / size, all_read / size, bool(strange))
-        for name, size, (only, others, same, points, all_read, strange) in zip(cells, sizes, counts.T, strict=True)
+        name: _Look(int(only), int(others), int(either), points / size, all_read / size, bool(strange))
+        for name, size, (only, others, either, points, all_read, strange) in zip(cells, sizes, counts.T, strict=True)
     }
     return {name: look for name, look in looks.items() if look.by_comma >= MOST}
+
+
+def _flags(mask: Any) -> NDArray[np.bool_]:
+    """Truth values, none of them missing; Arrow's own way to NumPy brings pandas."""
+    return np.frombuffer(pc.cast(mask, pa.uint8()).buffers()[1], dtype=np.uint8, count=len(mask)).astype(bool)
 
 
 def _flat(column: Any) -> Any:
@@ -176,22 +198,21 @@ def _plain(column: Any, decimal: str | None) -> Any:
         found = _with_comma(column)
         return found if found.null_count == column.null_count else pc.coalesce(found, _plain(column, "."))
     readable = pc.match_substring_regex(column, _PLAIN, ignore_case=True)
-    missing = pa.scalar(None, pa.string())
-    plain = pc.if_else(readable, column, missing)
+    plain = pc.if_else(readable, column, _NOTHING)
     if pc.all(readable, min_count=0).as_py():
         return plain
-    found = _amounts(pc.if_else(readable, missing, column), ".")
+    found = _amounts(pc.if_else(readable, _NOTHING, column), ".")
     if decimal is None:
         thousands = pc.match_substring_regex(column, r"^\D*[1-9]\d{0,2}\.\d{3}\D*$")
         money = pc.and_(thousands, pc.match_substring_regex(column, _MONEY))
-        found = pc.if_else(money, missing, found)
+        found = pc.if_else(money, _NOTHING, found)
     return pc.coalesce(plain, found)
 
 
 def _with_comma(column: Any) -> Any:
     """Numbers with a decimal comma, and whole ones, as programs write them; missing where a cell is none."""
     simple = pc.match_substring_regex(column, _PLAIN_COMMA, ignore_case=True)
-    plain = pc.if_else(simple, pc.replace_substring(column, ",", "."), pa.scalar(None, pa.string()))
+    plain = pc.if_else(simple, pc.replace_substring(column, ",", "."), _NOTHING)
     return plain if pc.all(simple, min_count=0).as_py() else pc.coalesce(plain, _amounts(column, ","))
 
 
@@ -202,7 +223,7 @@ def _amounts(column: Any, decimal: str) -> Any:
     digits = pc.replace_substring(pc.replace_substring_regex(digits, rf"[^\d{decimal}]", ""), ",", ".")
     minus = pc.match_substring_regex(column, r"[-(\x{2212}]")
     found = pc.if_else(minus, pc.replace_substring_regex(digits, "^", "-"), digits)
-    return pc.if_else(sound, found, pa.scalar(None, pa.string()))
+    return pc.if_else(sound, found, _NOTHING)
 
 
 def _is_text(kind: Any) -> bool:

@@ -19,7 +19,7 @@ from gratis.numerics.chunks import whole_chunks
 from gratis.records.errors import ChangedTableError, GratisError
 from gratis.records.progress import counted
 from gratis.records.strict_json import read_json
-from gratis.rows.amounts import numbers_into, unreadable
+from gratis.rows.amounts import numbers_into, spread, unreadable
 from gratis.rows.columns import Column, Kind, as_text, can_be_target, in_words, is_number, is_text
 from gratis.rows.first_cells import first_looks
 from gratis.rows.readings import ColumnReading, left_out_by_name, read_columns, repeated_ids
@@ -197,7 +197,7 @@ def refuse_without_numbers(column: Column, table: Table) -> None:
     if not column.lenient:
         return
     first = table.first_cells([column.name]).get(column.name, ())
-    if len(first) and not np.isfinite(column.encode(first)).any():
+    if len(first) and spread(first, column.decimal) is None:
         raise GratisError(
             f"no cell of {column.name!r}, as far as its first ones show, can be read as a number: see how it writes "
             f"them, or leave it out ({advised({'ignore': (column.name,)}, python=table.for_python)})"
