@@ -7,7 +7,8 @@ The second form repeats one case and shows its traceback. Counts by kind and out
 
 ok       an answer
 refused  a GratisError (command line: one sentence and exit code 2 or 3), or scikit-learn's own check of its input
-FAILED   any other exception, exit code or message, or more than `--seconds` for one case
+FAILED   any other exception, exit code or message, more than `--seconds` for one case, or a budget that was spent on
+         something that was refused
 
 A case is a function of (seed, number) alone. Nothing is trained on more than a dozen rows.
 """
@@ -15,7 +16,9 @@ A case is a function of (seed, number) alone. Nothing is trained on more than a 
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
+import functools
 import io
 import json
 import os
@@ -37,10 +40,15 @@ import numpy as np
 import gratis
 from gratis.accounting import verify_certificate
 from gratis.cli.program import run
+from gratis.estimators.table_fit import plan_table_fit
 from gratis.ledger import Ledger
+from gratis.records.budget import Budget
 from gratis.records.certificates import Certificate
 from gratis.records.errors import GratisError
+from gratis.rows.cluster_client import connected
 from gratis.rows.encoding import TableSchema
+from gratis.rows.frames import FrameTable
+from gratis.rows.undecided import UndecidedError
 
 Rng = np.random.Generator
 FILES = Path(__file__).parents[1] / "tests" / "estimators" / "files_0_1_0"
@@ -182,21 +190,68 @@ def persons(rng: Rng, n: int) -> Any:
         2**70,
         -0.0,
         "\ud800",
+        "x" * 100_000,
     ]
     found: list[Any] = [pick(rng, ids) for _ in range(n if rng.random() < 0.9 else n + 1)]
     return rng.integers(0, 3, n) if rng.random() < 0.3 else absurd(rng) if rng.random() < 0.1 else found
 
 
-def fit(rng: Rng) -> str:
+@contextlib.contextmanager
+def watched(folder: Path) -> Iterator[dict[str, Any]]:
+    """A ledger and a budget in it, as an estimator takes them; what is refused must have spent nothing."""
+    ledger = Ledger.create(folder / f"w{time.monotonic_ns()}.ledger", {"d": Budget(epsilon=400.0, delta=0.1)})
+    try:
+        yield {"ledger": ledger, "dataset": "d"}
+    finally:
+        error = sys.exc_info()[1]
+        lost = ledger.status("d").never_committed
+        if lost and isinstance(error, Exception):
+            raise AssertionError("spent on a failure") from error
+
+
+def fit(rng: Rng, folder: Path) -> str:
     """Fit an estimator, and ask it about other hostile rows."""
     cls = pick(rng, ESTIMATORS)
     n, d = pick(rng, [2, 5, 12]), int(rng.integers(1, 4))  # few sizes: planning one pass takes seconds, once a size
     classifier = hasattr(cls, "predict_proba")
     X, y = matrix(rng, n, d), labels(rng, n) if classifier else numeric_target(rng, n)
-    model = cls(**parameters(rng, cls))
-    model.fit(X, y, **({"groups": persons(rng, n)} if rng.random() < 0.2 else {}))
+    given, groups = parameters(rng, cls), {"groups": persons(rng, n)} if rng.random() < 0.2 else {}
+    with watched(folder) if rng.random() < 0.2 else contextlib.nullcontext({}) as books:
+        model = cls(**given | books)
+        model.fit(X, y, **groups)
     assert verify_certificate(model.certificate_) == []
     return asked(rng, model, d)
+
+
+def on_dask(rng: Rng, folder: Path) -> str:
+    """Fit Dask arrays, whose targets may be of any type, on workers in this process."""
+    import dask.array as da
+
+    n, d = 12, int(rng.integers(1, 3))
+    classifier = rng.random() < 0.3
+    cls = gratis.DPLogisticRegression if classifier else gratis.DPLinearRegression
+    X, y = matrix(rng, n, d), labels(rng, n) if classifier else numeric_target(rng, n)
+    if not isinstance(X, np.ndarray) or X.ndim != 2 or 0 in X.shape:
+        X = rng.normal(size=(n, d))
+    target = np.empty(n, dtype=object)
+    listed = list(y)[:n] if isinstance(y, list | np.ndarray) else []
+    target[: len(listed)] = listed
+    given: dict[str, Any] = {"on_invalid": pick(rng, ["zero", "impute", "raise"]), "epsilon": 1.0, "delta": 1e-3}
+    if classifier:
+        given["classes"] = pick(rng, LABELS[:5])
+    lazy = da.from_array(target, chunks=5) if rng.random() < 0.7 else target
+    workers()
+    with watched(folder) as books:
+        cls(**given, **SEEDED, **books).fit(da.from_array(X, chunks=(5, X.shape[1])), lazy)
+    return "ok"
+
+
+@functools.cache
+def workers() -> Any:
+    """Workers in this process, until it ends."""
+    client = connected("threads:1")
+    atexit.register(client.__exit__, None, None, None)
+    return client.__enter__()
 
 
 def asked(rng: Rng, model: Any, d: int) -> str:
@@ -357,7 +412,11 @@ def table_file(rng: Rng, folder: Path) -> Path:
     content = text.encode("utf-8", "surrogatepass")
     if rng.random() < 0.3:
         content = bytes_of(rng, content)
-    path = folder / pick(rng, ["t.csv", "t.csv", "t.parquet", "t.csv.gz", "t.arrow", "t.txt"])
+    path = folder / pick(rng, ["t.csv", "t.csv", "t.parquet", "t.csv.gz", "t.arrow", "t.txt", "t.jsonl", "t.xlsx"])
+    if path.suffix == ".jsonl":
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        lines = "\n".join(json.dumps(row) for row in rows).encode()
+        content = lines if rng.random() < 0.7 else bytes_of(rng, lines)
     if path.suffix == ".parquet" and rng.random() < 0.8:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -374,6 +433,116 @@ def table_file(rng: Rng, folder: Path) -> Path:
         return path
     path.write_bytes(content)
     return path
+
+
+AMOUNTS = [
+    "1.234,56", "1 234,56", "1\u202f234,5", "1'234.56", "€ 45.000,00", "45.000,00 €", "(4,567)", "12 %", "7-", "1.234",
+    "1,234", "$1,200.50", "-5", "3,5", "0", "n/a", "", "x", "CHF 5", "03/14/2015", "31.12.2015", "\ud800", "x" * 5000,
+]  # fmt: skip
+
+
+def amounts(rng: Rng, n: int) -> list[Any]:
+    """A column as people write numbers and dates: mostly of one kind, at times of several, at times none of text."""
+    usual: list[Any] = pick(rng, [AMOUNTS[:1], AMOUNTS[1:3], AMOUNTS[3:4], AMOUNTS[4:6], AMOUNTS[9:11], AMOUNTS[19:20],
+                                  [1, 2, 3.5], [True, False], ["a", "b"], AMOUNTS])  # fmt: skip
+    odd: list[Any] = [*AMOUNTS, None, 10**30, 1e308, float("nan"), [1], {"a": 1}]
+    share = pick(rng, [0.0, 0.0, 0.1, 0.5])
+    return [pick(rng, odd) if rng.random() < share else pick(rng, usual) for _ in range(n)]
+
+
+def people_table(rng: Rng, folder: Path) -> Any:
+    """Hostile cells in a file of any format, or in a data frame."""
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    n = int(rng.integers(2, 40))
+    columns = {name: amounts(rng, n) for name in ("a", "b", "c")}
+    columns["y"] = pick(rng, [rng.normal(size=n).tolist(), rng.integers(0, 3, n).tolist(), amounts(rng, n)])
+    columns["person_id"] = [pick(rng, ["ann", "bob", "x" * 100_000, None, 7]) for _ in range(n)]
+    form = pick(rng, ["csv", "csv", "jsonl", "jsonl", "parquet", "folder", "xlsx", "frame"])
+    path = folder / f"t.{form}"
+    if form == "frame":
+        return pd.DataFrame({name: pd.Series(cells, dtype=object) for name, cells in columns.items()})
+    if form == "csv":
+        separator = pick(rng, ";;,\t")
+        lines = [separator.join(columns)]
+        for row in zip(*columns.values(), strict=True):
+            cells = ["" if cell is None else str(cell) for cell in row]
+            lines.append(separator.join(f'"{cell}"' if separator in cell else cell for cell in cells))
+        content = "\n".join(lines).encode("utf-8", "surrogatepass")
+        path.write_bytes(bytes_of(rng, content) if rng.random() < 0.1 else content)
+    elif form == "jsonl":
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        rows[rng.integers(n)] |= pick(rng, [{}, {}, {"hiv": 1}, {"a": [1]}, {"\ud800": 1}])
+        text = "\n".join(json.dumps(row) for row in rows) + "\n" + pick(rng, [*[""] * 9, "[1]\n", "[" * 9999])
+        content = text.encode()
+        path.write_bytes(bytes_of(rng, content) if rng.random() < 0.1 else content)
+    elif form == "xlsx":
+        import openpyxl
+
+        book = openpyxl.Workbook()
+        book.active.append([*columns, *pick(rng, [[], [None, "far"], ["a"]])])
+        for row in zip(*columns.values(), strict=True):
+            cells = ["\ufffd" if cell == "\ud800" else cell for cell in row]
+            book.active.append([None if isinstance(cell, list | dict) else cell for cell in cells])
+        book.save(path)
+        if rng.random() < 0.1:
+            path.write_bytes(bytes_of(rng, path.read_bytes()))
+    else:
+        texts = {
+            name: pa.array([None if not isinstance(c, str | int | float) else str(c).encode("utf-8", "surrogatepass")
+                            for c in cells], pa.binary())
+            for name, cells in columns.items()
+        }  # fmt: skip
+        table = pa.table({
+            name: pa.Array.from_buffers(pa.string(), n, cells.buffers()) for name, cells in texts.items()
+        })  # fmt: skip
+        path.mkdir() if form == "folder" else None
+        for part in range(2 if form == "folder" else 1):
+            some = table.slice(part * n // 2) if form == "folder" else table
+            pq.write_table(some, path / f"{part}.parquet" if form == "folder" else path)
+    return path
+
+
+def whole_table(rng: Rng, folder: Path) -> str:
+    """Plan, check and fit a hostile table: with a ledger, of which nothing is taken for what is refused."""
+    source = people_table(rng, folder)
+    if not isinstance(source, Path):
+        source = FrameTable(source)
+    several = [[], ["a"], ["a", "b"], ["a", "b", "c"]]
+    told: dict[str, Any] = {
+        "numeric": pick(rng, [[], [], *several]), "hash_buckets": pick(rng, [None, 4]),
+        "unit": pick(rng, [None, None, "person_id"]), "missing_target": pick(rng, ["refuse", "leave-out", "leave-out"]),
+        "task": pick(rng, ["auto", "auto", "regression"]), "held_out": pick(rng, [0.0, 0.0, 0.3]),
+    }  # fmt: skip
+    if told["unit"] is None:
+        told["private_levels"] = [name for name in pick(rng, several) if name not in told["numeric"]]
+        told["ignore"] = ["person_id"]
+    if isinstance(source, Path):
+        told["decimal"] = pick(rng, [None, None, ".", ","])
+        told["memory_bytes"] = pick(rng, [4e9, 4e9, 1.0])
+    budget = Budget(epsilon=pick(rng, [1.0, 100.0]), delta=1e-3)
+    try:
+        job = plan_table_fit(source, "y", budget, **told)
+    except UndecidedError as error:  # what it prints is followed once
+        job = plan_table_fit(source, "y", budget, **{**told, **followed(told, error.advice)})
+    job.check()
+    with watched(folder) as books:
+        try:
+            done = job.run(ledger=books["ledger"].path, dataset="d")
+        except GratisError as error:
+            if "common enough" not in str(error):  # levels that were paid for and released
+                raise
+            return "refused"
+    assert verify_certificate(done.estimator.certificate_) == []
+    return "ok"
+
+
+def followed(told: dict[str, Any], advice: Any) -> dict[str, Any]:
+    """What was told along with what a refusal advises."""
+    lists = {name: [*told.get(name, ()), *value] for name, value in advice.items() if isinstance(value, tuple)}
+    return {**advice, **{name: list(dict.fromkeys(value)) for name, value in lists.items()}}
 
 
 WORDS = [
@@ -405,7 +574,8 @@ def arguments(rng: Rng, folder: Path) -> list[str]:
     def value(*usual: str) -> str:
         return pick(rng, usual) if rng.random() < 0.6 else pick(rng, WORDS)
 
-    table = str(table_file(rng, folder))
+    made = people_table(rng, folder) if rng.random() < 0.3 else None
+    table = str(made if isinstance(made, Path) else table_file(rng, folder))
     certificate, model = str(FILES / "linear.json"), str(FILES / "linear.gratis")
     options: dict[str, dict[str, str]] = {
         "account epsilon": {"mu": value("1"), "delta": value("1e-5"), "neighbouring": value("zero-out")},
@@ -423,7 +593,7 @@ def arguments(rng: Rng, folder: Path) -> list[str]:
                 "memory": value("1"), "hash": value("4"), "output": str(folder / "out"), "unit": value("a", "b"),
                 "private-levels": value("a", "b"), "levels": value("a=x,y"), "numeric": value("a"),
                 "missing-target": value("leave-out"), "separator": value(";"), "encoding": value("latin-1"),
-                "decimal": value(",")},
+                "decimal": value(","), "ledger": str(folder / "w.ledger")},
         "compare": {"target": value("y"), "epsilon": value("1"), "delta": value("1e-3")},
         "schema": {"most-levels": value("3")},
         "predict": {"output": str(folder / pick(rng, ["p.csv", "p.parquet", "p"]))},
@@ -434,6 +604,9 @@ def arguments(rng: Rng, folder: Path) -> list[str]:
     needed = {"delta", "epsilon", "mu", "n", "d", "target", "width", "name", "output"}
     kept = {k: v for k, v in options[command].items() if rng.random() < (0.9 if k in needed else 0.3)}
     found = command.split() + [part for key, word in kept.items() for part in (f"--{key}", word)]
+    if "--ledger" in found:
+        Ledger.create(folder / "w.ledger", {"d": Budget(epsilon=400.0, delta=0.1)})
+        found += ["--budget", "d"]
     if command == "fit":
         found += ["--no-audit", "--yes", *(["--dry-run"] if rng.random() < 0.7 else [])]
         found += [flag for flag in ("--balanced", "--inference") if rng.random() < 0.1]
@@ -469,6 +642,9 @@ def command(rng: Rng, folder: Path) -> str:
             error.add_note(f"gratis {words}")
             raise
     try:
+        books = folder / "w.ledger"
+        if code and books.exists() and Ledger.open(books).status("d").never_committed:
+            raise AssertionError(f"spent on a failure: {err.getvalue()[-2000:]!r}")
         return judged(code, out.getvalue(), err.getvalue())
     except AssertionError as error:
         error.add_note(f"gratis {words}")
@@ -491,8 +667,8 @@ def process(rng: Rng, folder: Path, seconds: float) -> str:
 
 # Shares of all cases.
 KINDS = {
-    "fit": 0.4, "stored model": 0.1, "certificate": 0.12, "schema": 0.05, "model file": 0.1, "ledger": 0.03,
-    "command": 0.185, "process": 0.015,
+    "fit": 0.35, "stored model": 0.08, "certificate": 0.1, "schema": 0.05, "model file": 0.08, "ledger": 0.03,
+    "command": 0.175, "process": 0.015, "table": 0.11, "dask": 0.01,
 }  # fmt: skip
 
 
@@ -503,14 +679,15 @@ def case(seed: int, number: int, folder: Path, seconds: float, only: str | None 
     kind = only or kind
     of_file: dict[str, Callable[[Rng, Path], str]] = {
         "certificate": certificate_file, "schema": schema_file, "model file": model_file, "ledger": ledger_file,
-        "command": command, "process": lambda rng, folder: process(rng, folder, seconds),
+        "command": command, "process": lambda rng, folder: process(rng, folder, seconds), "table": whole_table,
+        "dask": on_dask, "fit": fit,
     }  # fmt: skip
     with limited(seconds), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             if kind in of_file:
                 return kind, of_file[kind](rng, folder)
-            return kind, fit(rng) if kind == "fit" else stored_model(rng)
+            return kind, stored_model(rng)
         except GratisError:
             return kind, "refused"
         except (ValueError, TypeError) as error:

@@ -19,6 +19,7 @@ from gratis.estimators import load_model
 from gratis.ledger import Ledger
 from gratis.records.budget import Budget
 from gratis.records.certificates import Certificate
+from gratis.records.errors import GratisError
 from gratis.records.events import Composition, ThresholdedCounts
 
 BUDGET = ["--epsilon", "2", "--delta", "1e-5", "--model", "linear", "--no-audit", "--no-report"]
@@ -45,7 +46,9 @@ def test_the_one_fix_that_is_printed_leads_to_a_model(
     command = ["fit", str(homes), "--target", "price", *BUDGET, *output]
     assert run(command) == 2
     said = capsys.readouterr().err
-    assert "add --private-levels town --ignore seller_id --missing-target leave-out, which" in said
+    assert "'town' holds text" in said
+    assert "'seller_id' looks like a name or an identifier" in said
+    assert max(map(len, (line.split() for line in said.splitlines() if not line.startswith("  gratis ")))) < 50
     assert "add --task classification" not in said  # linear: a number it is
     printed = re.search(r"^  (gratis fit .*)$", said, re.MULTILINE)
     assert printed
@@ -91,7 +94,7 @@ def test_a_schema_is_printed_and_said(homes: Path, capsys: pytest.CaptureFixture
     said = capsys.readouterr()
     schema = json.loads(said.out)["columns"]
     assert schema[""] == {"kind": "ignored"}
-    assert schema["area"] == {"kind": "numeric"}
+    assert schema["area"] == {"kind": "numeric", "decimal": ","}
     assert "'seller_id' looks like an identifier" in said.err
 
 
@@ -123,7 +126,7 @@ def test_a_printed_command_keeps_what_was_given_and_names_everything(
         said = capsys.readouterr().err
         assert "none" not in said.replace("cells are none", "")
         assert "n.d." not in said
-        return shlex.split(said.strip().splitlines()[-1])[1:]
+        return shlex.split(next(line for line in said.splitlines() if line.startswith("  gratis ")))[1:]
 
     assert run(command) == 2
     fixed = printed()
@@ -224,3 +227,73 @@ def test_a_plan_for_another_file_is_refused_with_both_sizes(tmp_path: Path, caps
     said = capsys.readouterr().err
     assert "for 60 rows, 2 columns" in said
     assert "this file has 50 rows, 1 columns" in said
+
+
+def test_levels_of_a_stopped_run_are_kept_and_offered(
+    homes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were paid for: no later run overwrites them, and one that uses them says so in its certificate."""
+    told = ["--ignore", "seller_id", "--missing-target", "leave-out", "--output", str(tmp_path / "out")]
+    command = ["fit", str(homes), "--target", "price", *BUDGET, *told]
+    with monkeypatch.context() as stopped:
+
+        def stop(*_: object, **__: object) -> None:
+            raise GratisError("stopped")
+
+        stopped.setattr("gratis.estimators.table_job.remaining_budget", stop)
+        assert run([*command, "--private-levels", "town"]) == 2
+    paid = (tmp_path / "out" / "levels.json").read_bytes()
+    capsys.readouterr()
+    assert run([*command, "--private-levels", "town"]) == 0
+    assert "--schema" in capsys.readouterr().err
+    assert (tmp_path / "out" / "levels-1.json").read_bytes() == paid
+    assert run([*command, "--schema", str(tmp_path / "out" / "levels-1.json"), "--force"]) == 0
+    assert "paid for levels" not in capsys.readouterr().err
+    certificate = Certificate.read(tmp_path / "out" / "certificate.json")
+    assert "earlier-levels" in certificate.assumptions
+    assert "town=Oslo" in load_model(tmp_path / "out" / "model.gratis").table()[0].names  # type: ignore[index]
+    assert (tmp_path / "out" / "levels-1.json").read_bytes() == paid
+
+
+def test_a_refusal_begins_with_the_command_that_works_and_has_a_line_a_column(
+    homes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["fit", str(homes), "--target", "price", *BUDGET]) == 2
+    first, command, *lines = capsys.readouterr().err.splitlines()
+    assert first.startswith("gratis: ")
+    assert command.startswith("  gratis fit ")
+    assert [line.split(" ", 1)[0] for line in lines] == ["'town'", "'seller_id'", "rows", "other"]
+
+
+def test_ids_with_several_rows_hint_at_the_unit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    path = tmp_path / "t.csv"
+    ids = rng.integers(0, 100, 600)
+    frame = pd.DataFrame({"patient_id": ids, "row_id": range(600), "x": rng.normal(size=600)})
+    frame.assign(y=frame["x"] + 0.5).to_csv(path, index=False)
+    for more, hinted in (([], True), (["--ignore", "patient_id,row_id"], True), (["--unit", "patient_id"], False)):
+        assert run(["fit", str(path), "--target", "y", *BUDGET, "--dry-run", *more]) == 0
+        said = capsys.readouterr().err
+        assert ("--unit patient_id" in said) is hinted
+        assert "--unit row_id" not in said
+    frame.assign(y=frame["x"] + 0.5, t="a").to_csv(path, index=False)
+    assert run(["fit", str(path), "--target", "y", *BUDGET, "--dry-run"]) == 2
+    assert "--unit patient_id" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ([], "8 whole numbers of 'visits' are taken for classes, because there are no more than 32 of them"),
+        (["--model", "linear"], "a number is predicted, because the model is linear"),
+        (["--task", "regression"], "regression of 'visits'"),
+    ],
+)
+def test_a_count_says_which_task_was_taken_and_why(
+    more: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.csv"
+    pd.DataFrame({"x": np.arange(400) / 7, "visits": np.arange(400) % 8}).to_csv(path, index=False)
+    command = ["fit", str(path), "--target", "visits", "--epsilon", "1", "--delta", "1e-5", "--dry-run"]
+    assert run([*command, *more]) == 0
+    assert words in " ".join(capsys.readouterr().err.split())

@@ -17,7 +17,7 @@ _spec.loader.exec_module(fuzz)
 
 
 @pytest.mark.parametrize(
-    ("kind", "cases"), [("certificate", 150), ("schema", 100), ("model file", 150), ("ledger", 50)]
+    ("kind", "cases"), [("certificate", 150), ("schema", 100), ("model file", 150), ("ledger", 50), ("table", 12)]
 )
 def test_hostile_files_are_answered_or_refused(kind: str, cases: int, tmp_path: Path) -> None:
     outcomes = {fuzz.case(2, number, tmp_path, 60.0, only=kind)[1] for number in range(cases)}

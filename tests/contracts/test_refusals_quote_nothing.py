@@ -107,7 +107,8 @@ def test_readers_quote_no_cell(tmp_path: Path) -> None:
     refuse(lambda: list(open_rows(late, target="b", n_rows=400_001).batches()))
     table = open_table(parquet_with_broken_text(tmp_path))
     schema = TableSchema((Column(name="a", kind=Kind.CATEGORICAL, buckets=4),))
-    refuse(lambda: EncodedRows(table, schema, Column(name="b", kind=Kind.NUMERIC), 1).arrays())
+    X, _ = EncodedRows(table, schema, Column(name="b", kind=Kind.NUMERIC), 1).arrays()
+    assert not X.any()  # missing
     for ending in ("parquet", "arrow"):
         damaged = tmp_path / f"d.{ending}"
         damaged.write_text(CANARY * 50)
@@ -119,3 +120,29 @@ def test_networks_quote_no_record() -> None:
     from gratis.stages.networks import checked_arrays
 
     refuse(lambda: checked_arrays([[1.0, CANARY], [2.0]], [0, 1]))
+
+
+class Odd:
+    """An entry whose own conversion raises what nobody expects, with its text."""
+
+    def __init__(self, error: type[Exception]) -> None:
+        self.error = error
+
+    def __float__(self) -> float:
+        raise self.error(CANARY)
+
+    def __len__(self) -> int:
+        raise self.error(CANARY)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyError, ZeroDivisionError, AttributeError, AssertionError])
+@pytest.mark.parametrize("where", ["X", "y"])
+def test_what_an_entry_raises_gets_nowhere(error: type[Exception], where: str) -> None:
+    rng = np.random.default_rng(0)
+    rows, target = rng.normal(size=(50, 2)).astype(object), rng.normal(size=50).astype(object)
+    (rows[1:2, 1] if where == "X" else target[1:2])[0] = Odd(error)
+    refuse(lambda: DPLinearRegression(1.0, 1e-5).fit(rows, target))
+    for handling in ("zero", "impute"):
+        for listed in (False, True):
+            given = (rows.tolist(), target.tolist()) if listed else (rows, target)
+            assert np.isfinite(DPLinearRegression(1.0, 1e-3, on_invalid=handling).fit(*given).coef_).all()

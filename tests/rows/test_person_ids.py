@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -52,3 +54,16 @@ def test_who_is_held_out_depends_on_nobody_else():
     assert 0.2 < held.mean() < 0.4
     order = np.random.default_rng(0).permutation(1000)[:100]
     assert (held_out_persons(names[order], 0.3) == held[order]).all()
+
+
+def test_one_long_id_costs_no_memory_for_all_rows():
+    """A text array is as wide as its longest entry: 100,000 characters for each of 5,000 rows were 2 GB."""
+    ids = person_names([f"p{i % 500}" for i in range(5000)] + ["x" * 100_000, "\ud800"])
+    tracemalloc.start()
+    numbers, count = number_persons(ids)
+    held_out_persons(ids, 0.2)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 502
+    assert (numbers[:500] == numbers[500:1000]).all()
+    assert peak < 5e6

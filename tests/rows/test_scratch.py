@@ -35,13 +35,13 @@ def text(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def readings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """One entry for every time that a text file is parsed."""
+    """One entry for every time that a text file is parsed, to its end."""
     seen: list[int] = []
     whole = CSVTable._read
 
     def read(self, *arguments):
-        seen.append(1)
         yield from whole(self, *arguments)
+        seen.append(1)
 
     monkeypatch.setattr(CSVTable, "_read", read)
     return seen

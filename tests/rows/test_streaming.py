@@ -114,7 +114,7 @@ def test_missing_values_become_nan_and_validate_says_so(tmp_path, ending):
 
 
 def test_csv_cell_that_is_no_number_after_the_first_block_is_missing_not_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("gratis.rows.tables._CSV_BLOCK_BYTES", 64)
+    monkeypatch.setattr("gratis.rows.tables.FIRST_BYTES", 64)
     lines = ["a,y"] + ["1.5,-2e3"] * 40 + ["secret,1", " 2 ,3", ".5,", "1e,1"]
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
     X, y = collect(open_rows(tmp_path / "t.csv", target="y", n_rows=44))

@@ -37,7 +37,7 @@ JSON_OPTION = typer.Option(False, "--json", help="Print one JSON object instead 
 
 ENCODING_OPTION = typer.Option(None, help="Of a text file: utf-8, latin-1, windows-1252, …; default: from the header.")
 SEPARATOR_OPTION = typer.Option(None, help="Of a text file: ',', ';', tab, …; default: from the header.")
-DECIMAL_OPTION = typer.Option(None, help="Of a text file: '.' or ','; default: what makes the first cells numbers.")
+DECIMAL_OPTION = typer.Option(None, help="Of numbers in text: '.' or ','; default: by each column's first cells.")
 
 
 def emit(data: Mapping[str, object], *, as_json: bool, text: str) -> None:

@@ -52,9 +52,10 @@ def predict(
     if output is not None and output.suffix not in (".csv", ".parquet"):
         raise GratisError(f"the output must be a .csv or .parquet file, got {output.name!r}")
     refuse_overwriting(output, file, model)
-    table = open_table(file, encoding=encoding, separator=separator, decimal=decimal)
-    schema.check_types(table)
     names = [column.name for column in schema.used]
+    table = open_table(file, encoding=encoding, separator=separator, decimal=decimal, columns=names)
+    schema = schema.written_as(table)
+    schema.check_types(table)
     rows = 0
 
     def answers() -> Any:

@@ -69,10 +69,12 @@ def run(arguments: list[str]) -> int:
             code = chosen(args=arguments, prog_name="gratis", standalone_mode=False)
             sys.stdout.flush()
     except GratisError as error:
-        code = _fail(str(error))
         command = getattr(error, "command", None)
-        if command is not None:
-            typer.echo(f"all of it in one command:\n  {command}", err=True)
+        if command is None:
+            return _fail(str(error))
+        # What works comes first, then why: a line a column.
+        code = _fail("the table leaves something to decide, and nothing was spent. This decides all of it:")
+        typer.echo("\n".join([f"  {command}", *error.lines]), err=True)  # type: ignore[attr-defined]
         return code
     except Interrupted as stop:
         return _fail(str(stop), code=stop.code)

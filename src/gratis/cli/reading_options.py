@@ -27,7 +27,7 @@ HASH_OPTION = typer.Option(None, "--hash", help="Hash every text column into so 
 LEVELS_OPTION = typer.Option([], help="Public levels of a text column: NAME=A,B,C; may be repeated.")
 PRIVATE_LEVELS_OPTION = typer.Option("", help="Text columns whose common levels are found within the budget.")
 NUMERIC_OPTION = typer.Option(
-    "", help="Columns of numbers, separated by commas, also $1,200 or 12%; other cells are missing."
+    "", help="Columns of numbers, separated by commas, also 1.234,56 € or 12%; other cells are missing."
 )
 
 

@@ -26,20 +26,21 @@ def schema(
     """
     from gratis.rows.columns import Column, Kind
     from gratis.rows.encoding import TableSchema, distinct_values
+    from gratis.rows.first_cells import first_looks
     from gratis.rows.readings import left_out_by_name, readings_text
     from gratis.rows.tables import open_table
 
     table = open_table(file, encoding=encoding, separator=separator, decimal=decimal)
-    unnamed = left_out_by_name(table)
-    columns = []
+    unnamed, columns = left_out_by_name(table), []
+    seen = {column.name: column for column in first_looks(table, list(table.types)).columns}
     for name, kind in table.types.items():
-        column = None if name in unnamed else Column.of_type(name, kind, buckets=32)
+        column = None if name in unnamed else seen.get(name) or Column.of_type(name, kind, buckets=32)
         column = column or Column(name=name, kind=Kind.IGNORED)  # an index, lists and the like
         if public and column.kind is Kind.CATEGORICAL:
             levels = distinct_values(table, name, most_levels)
             column = column if not levels else Column(name=name, kind=Kind.CATEGORICAL, levels=levels)
         columns.append(column)
-    made = TableSchema(tuple(columns))
+    made = TableSchema(tuple(columns)).written_as(table)
     console = messages()
     for line in readings_text(made.readings(table)):
         console.print(line, highlight=False, soft_wrap=True, markup=False)

@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 import time
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,18 @@ class ModelFolder:
             raise GratisError(
                 f"there is a model in {str(self.path)!r} already; choose another --output, or pass --force"
             )
-        return [*self._said_of_the_last(), *self._said_of_partials()]
+        return [*self._said_of_the_last(), *self._said_of_levels(), *self._said_of_partials()]
+
+    def _said_of_levels(self) -> list[str]:
+        """Offer the levels of a run that was stopped before it had a model."""
+        if not self.levels.exists() or (
+            self.model.exists() and self.model.stat().st_mtime_ns >= self.levels.stat().st_mtime_ns
+        ):
+            return []
+        return [
+            f"An earlier run paid for levels and left no model: use them with --schema {str(self.levels)!r} in the "
+            "place of --private-levels, and nothing is paid for levels again."
+        ]
 
     def _said_of_the_last(self) -> list[str]:
         # A model that is younger than the mark is that of the run that set it.
@@ -99,7 +111,10 @@ class ModelFolder:
             self._mark.write_bytes(self._earlier)
 
     def keep_levels(self, found: FoundLevels) -> None:
-        """Write levels that were searched, before the model is planned for them: they are paid for."""
+        """Write levels that were searched, before the model is planned for them: they are paid for, as earlier ones."""
+        if self.levels.exists():
+            free = next(path for n in count(1) if not (path := self.path / f"levels-{n}.json").exists())
+            os.replace(self.levels, free)
         _write(self.levels, (json.dumps(plain(found.to_json()), indent=1) + "\n").encode())
 
     def save(self, estimator: Any, context: dict[str, Any], score: Certificate | None = None) -> None:

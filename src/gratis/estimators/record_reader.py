@@ -70,11 +70,15 @@ class RecordReader(FitParameters, BaseEstimator):
         if hasattr(X, "columns") and all(isinstance(name, str) for name in X.columns):
             self.feature_names_in_ = np.array(list(X.columns), dtype=object)
         classes, assumed = self._stream_classes()
+        if is_dask(X):
+            assumed += ("readable-file",)  # what loads its blocks is not ours, and may fail because of a cell
         known = without_ledger(self)._known  # what is sent to workers holds no ledger
         impute = self._handling() == "impute"
 
         def read(rows: NDArray[Any], target: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64]]:
-            return left_out(known(rows), target if classes is None else encoded(target, classes), impute=impute)
+            # Read as in one memory; with "raise" what is no number is refused when the rows are counted below.
+            labels = floats("y", target) if classes is None else encoded(target, classes)
+            return left_out(known(rows), labels, impute=impute)
 
         lone = lone_targets if impute and classes is None else None
         rows = X.rows(read, read_targets=lone) if isinstance(X, ClusterTable) else cluster_rows(X, y, read)

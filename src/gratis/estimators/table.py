@@ -111,11 +111,13 @@ class _TableModel(BaseEstimator):
 
     def _job(self, X: Any, y: Any) -> TableJob:
         from gratis.estimators.table_fit import plan_table_fit  # brings pyarrow
+        from gratis.estimators.table_reading import TableReading
         from gratis.rows.frames import FrameTable
 
         if self.epsilon is None or self.delta is None:
             raise GratisError("give epsilon and delta: nothing is spent by accident")
-        table, target = _opened(X, y)
+        columns = TableReading(schema=self.schema).columns(y) if isinstance(y, str) else None
+        table, target = _opened(X, y, columns)
         budget = Budget(epsilon=self.epsilon, delta=self.delta, neighbouring=Neighbouring.parse(self.neighbouring))
         return plan_table_fit(
             table, target, budget, model=self.model, task=self._task(), classes=self._classes(),
@@ -140,10 +142,11 @@ class _TableModel(BaseEstimator):
 
     def _matrices(self, X: Any) -> Any:
         check_is_fitted(self, "estimator_")
-        table = _table(X)
-        self.schema_.check_types(table)
         names = [column.name for column in self.schema_.used]
-        yield from (self.schema_.matrix(batch) for batch in table.batches(names, _ROWS_AT_ONCE))
+        table = _table(X, names)
+        schema = self.schema_.written_as(table)
+        schema.check_types(table)
+        yield from (schema.matrix(batch) for batch in table.batches(names, _ROWS_AT_ONCE))
 
     def _answers(self, rows: NDArray[np.float64]) -> NDArray[Any]:
         return np.asarray(self.estimator_.predict(rows))
@@ -290,19 +293,19 @@ def _as_numbers(levels: list[str]) -> NDArray[Any]:
         return np.array(levels)
 
 
-def _table(X: Any) -> Any:
+def _table(X: Any, columns: Sequence[str] | None = None) -> Any:
     """A table of a data frame, or of a file: a path, or opened already."""
     from gratis.rows.frames import FrameTable
     from gratis.rows.tables import Table, open_table
 
     if not isinstance(X, str | os.PathLike | Table):
         return FrameTable(X)
-    table = X if isinstance(X, Table) else open_table(X)
+    table = X if isinstance(X, Table) else open_table(X, columns=columns)
     table.for_python = True
     return table
 
 
-def _opened(X: Any, y: Any) -> tuple[Any, str]:
+def _opened(X: Any, y: Any, columns: Sequence[str] | None) -> tuple[Any, str]:
     """A table that holds the target, and the target's name."""
     from gratis.rows.frames import FrameTable
     from gratis.rows.tables import Table
@@ -312,14 +315,14 @@ def _opened(X: Any, y: Any) -> tuple[Any, str]:
         return FrameTable(frame), name
     if not isinstance(y, str):
         raise GratisError("the target of a file is given as the name of a column")
-    return _table(X), y
+    return _table(X, columns), y
 
 
 def _with_target(X: Any, y: Any) -> tuple[Any, str]:
     """A table with its target, and the target's name."""
     import pyarrow as pa
 
-    from gratis.rows.frames import arrow_table
+    from gratis.rows.frames import arrow_table, by_first_cells
 
     table = arrow_table(X)
     if (told := _name_in(X, y)) is not None:
@@ -331,7 +334,8 @@ def _with_target(X: Any, y: Any) -> tuple[Any, str]:
     if name in table.column_names:
         raise GratisError("give y as the name of a column, or targets under a name that no column has")
     try:
-        values = pa.chunked_array([pa.array(y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y))])
+        entries = y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y)
+        values = pa.chunked_array([by_first_cells(entries.tolist()) if entries.dtype == object else pa.array(entries)])
     except (pa.ArrowException, ValueError, TypeError):
         values = None
     if values is None or len(values) != table.num_rows:

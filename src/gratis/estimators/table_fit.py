@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from gratis.accounting import remaining_budget
 from gratis.estimators.fit_plan import FitPlan, plan
@@ -21,22 +24,24 @@ from gratis.estimators.values import CLASSES_OCCUR, ROWS_A_CLASS
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
 from gratis.records.facts import Facts
+from gratis.rows.amounts import numbers, spread
 from gratis.rows.columns import Column, Kind, can_be_target, is_number, is_text, plain
-from gratis.rows.encoding import EncodedRows, TableSchema, distinct_values
+from gratis.rows.encoding import EncodedRows, TableSchema, distinct_values, refuse_without_numbers, written_as
 from gratis.rows.first_cells import first_looks
 from gratis.rows.person_ids import number_persons
 from gratis.rows.tables import Table
-from gratis.rows.undecided import AS_NUMBERS, UndecidedError
+from gratis.rows.undecided import Problems, UndecidedError, as_numbers
 
 __all__ = ["READABLE", "TASKS", "TableFit", "TableJob", "opened_table", "plan_table_fit", "table_sizes"]
 
+Array = NDArray[np.float64]
 _COPIES = 6  # of the matrix, that a fit in memory needs
 
 
 TASKS = ("regression", "classification")
 READABLE = "that cells can be read, and targets are present and of more than one value, is public"
 _A_NUMBER = "the target {!r} is taken for a number; if its values are classes, add --task classification"
-_LEFT_OUT = "lets rows without a target, if there are any, contribute nothing"
+_LEFT_OUT = "rows without a target, if there are any, contribute nothing with leave-out, and are counted"
 _MOST_CLASSES = 32  # whole numbers with at most so many values are taken for classes
 _MOST_WORDS = 1000  # of a target of text that is said to hold classes
 
@@ -49,17 +54,19 @@ def opened_table(
 
     `records` counts the public units where those are not the rows.
     """
-    table = how.open(path)
+    table = how.open(path, target)
     if target not in table.types:
         known = ", ".join(map(repr, list(table.types)[:20])) + (", …" if len(table.types) > 20 else "")
         raise GratisError(f"there is no column {target!r} in {table.path.name!r}; its columns are {known}")
     if next(iter(table.batches([target], 1)), None) is None:  # that there are none is public, as their number is
         raise GratisError(f"{table.path.name!r} has columns and no rows")
+    if getattr(table, "broken", None):
+        _refuse_encoding(table, target, task, model, classes, how, missing_target, records)
     undecided = None
     try:
         full = how.schema_of(table, target)
     except UndecidedError as error:
-        undecided = error
+        undecided = error if records is None else error.hashed()
     if undecided is not None:
         raise _with_target(undecided, table, target, how, task, model, classes, missing_target)
     full.check_types(table)
@@ -68,10 +75,25 @@ def opened_table(
     asked = task
     declared = how.declared().column(target)
     column, task, assumptions = _target(table, target, declared, task, classes, model, missing_target, records)
-    assumptions += (READABLE,)
-    if not table.states_types:
-        assumptions += ("the types of columns, guessed from the first cells of the CSV file, are public",)
-    return table, full, column, task, assumptions, _task_words(table.types[target], column, task, asked, classes)
+    assumptions += (READABLE, "public-types", *(("earlier-levels",) if how.declared().released else ()))
+    return table, full, column, task, assumptions, _task_words(table.types[target], column, task, asked, classes, model)
+
+
+def _refuse_encoding(table: Table, target: str, *given: Any) -> None:
+    """Refuse a file whose first cells are of another encoding, with what else is to be said once it is told."""
+    try:
+        Problems(broken=frozenset(getattr(table, "broken", ()))).refuse(table.types, target, python=table.for_python)
+    except UndecidedError as error:
+        refused = error
+    task, model, classes, how, missing, records = given
+    try:
+        other = replace(how, encoding=str(refused.advice["encoding"]))
+        opened_table(table.path, target, task, model, classes, other, missing, records)
+    except UndecidedError as error:
+        refused = refused.along_with(error.advice, *error.lines)
+    except GratisError:
+        pass  # said when the encoding is
+    raise refused
 
 
 def _with_target(
@@ -81,27 +103,36 @@ def _with_target(
     """The refusal of columns with what may come next, for the target's rows are not read yet: one fix for all of it."""
     kind = table.types[target]
     regressed = task == "regression" or (task == "auto" and "regression" in _offered(model))
-    if regressed and classes is None and how.declared().column(target) is None and first_looks(table, [target]).numbers:
-        error = error.along_with({"numeric": (target,)}, "" if "numeric" in error.advice else AS_NUMBERS)
+    looks = first_looks(table, [target] if classes is None and how.declared().column(target) is None else [])
+    if regressed and looks.numbers and not looks.columns:
+        error = error.along_with({"numeric": (target,)}, as_numbers(target, "the target ", python=table.for_python))
     if missing == "refuse":
         error = error.along_with({"missing_target": "leave-out"}, _LEFT_OUT)
     if task == "auto" and classes is None and _offered(model) == list(TASKS) and pa.types.is_floating(kind):
-        error = error.along_with({}, otherwise=f"; {_A_NUMBER.format(target)}")
+        error = error.along_with({}, _A_NUMBER.format(target))
     return error
 
 
-def _task_words(kind: Any, column: Column, task: str, asked: str, classes: Sequence[str] | None) -> str | None:
-    """Say which task was taken of a target of numbers, and how to take the other."""
-    if asked == "auto" and classes is None and pa.types.is_floating(kind) and task == "regression":
-        return f"{_A_NUMBER.format(column.name)[:1].upper()}{_A_NUMBER.format(column.name)[1:]}."
-    if asked != "auto" or classes is not None or not pa.types.is_integer(kind):
+def _task_words(
+    kind: Any, column: Column, task: str, asked: str, classes: Sequence[str] | None, model: str
+) -> str | None:
+    """Say which task was taken of a target of numbers and why, and how to take the other."""
+    if asked != "auto" or classes is not None or (column.kind is not Kind.NUMERIC and not is_number(kind)):
         return None
+    if _offered(model) != list(TASKS):
+        predicted = "a number is" if task == "regression" else "classes are"
+        return f"Of {column.name!r} {predicted} predicted, because the model is {model}."
     if task == "classification":
         count = len(column.levels or ())
         return (
-            f"The {count} whole numbers of {column.name!r} are taken for classes; --task regression predicts a number."
+            f"The {count} whole numbers of {column.name!r} are taken for classes, because there are no more than "
+            f"{_MOST_CLASSES} of them; --task regression predicts a number."
         )
-    return f"{column.name!r} has many values, so a number is predicted; --task classification takes them for classes."
+    if pa.types.is_integer(kind):
+        return (
+            f"{column.name!r} has many values, so a number is predicted; --task classification takes them for classes."
+        )
+    return f"{_A_NUMBER.format(column.name)[:1].upper()}{_A_NUMBER.format(column.name)[1:]}."
 
 
 def _offered(model: str) -> list[str]:
@@ -124,7 +155,8 @@ def _target(
     told = declared is not None and declared.kind is Kind.NUMERIC
     if not can_be_target(kind):
         raise GratisError(f"the target {name!r} holds values of the type {kind}; turn them into numbers or text first")
-    numeric = told or is_number(kind)
+    looks = first_looks(table, [name] if declared is None and classes is None else [])
+    numeric = told or is_number(kind) or any(column.kind is Kind.NUMERIC for column in looks.columns)
     if classes is None and declared is not None and declared.levels is not None:
         classes = declared.levels
     if classes is not None:
@@ -136,20 +168,25 @@ def _target(
     offered = _offered(model)
     if task == "auto" and len(offered) == 1:
         task = offered[0]
+    if task != "classification" and not numeric and looks.numbers:
+        _refuse_text_of_numbers(table, name, task, missing)
     if task == "regression" and not numeric:
-        _refuse_text_of_numbers(table, name, missing)
         raise GratisError(f"the target {name!r} does not hold numbers, so it cannot be regressed")
-    if task == "auto" and (told or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+    if task == "auto" and numeric and not pa.types.is_integer(kind):
         task = "regression"
-    limit = 1 if task == "regression" else _class_limit(table, name, records, few=task == "auto" or not is_text(kind))
+    number = Column(name=name, kind=Kind.NUMERIC, lenient=told, decimal=declared.decimal if declared else None)
+    if task == "regression":
+        number = written_as(number, table)
+        refuse_without_numbers(number, table)
+        _refuse_constant(table, number)
+        return number, task, ()
+    limit = _class_limit(table, name, records, few=task == "auto" or not is_text(kind))
     values = distinct_values(table, name, limit)
     if values is not None and len(values) < 2:
         raise GratisError(f"the target {name!r} has a single value: there is nothing to learn")
-    if task == "regression" or (task == "auto" and values is None and numeric):
-        assumed = () if task == "regression" else (f"that the target has more than {limit} different values is public",)
-        return Column(name=name, kind=Kind.NUMERIC, lenient=told), "regression", assumed
-    if task == "auto" and _published(values, limit):
-        _refuse_text_of_numbers(table, name, missing)
+    if task == "auto" and values is None and numeric:
+        assumed = f"that the target has more than {limit} different values is public"
+        return written_as(number, table), "regression", (assumed,)
     _refuse_published_values(table, name, values, limit)
     values = tuple(dict.fromkeys(map(plain, values or ())))
     return (
@@ -157,6 +194,22 @@ def _target(
         "classification",
         (CLASSES_OCCUR,),
     )
+
+
+def _refuse_constant(table: Table, target: Column) -> None:
+    """Refuse a target of one value, or of none that can be read."""
+    lowest, highest = math.inf, -math.inf
+    for batch in table.batches([target.name], 2**16):
+        ends = spread(batch.column(target.name), target.decimal)
+        if ends is not None:
+            lowest, highest = min(lowest, ends[0]), max(highest, ends[1])
+        if lowest < highest:
+            return
+    if lowest > highest:
+        raise GratisError(
+            f"no cell of the target {target.name!r} can be read as a number: see how the file writes them"
+        )
+    raise GratisError(f"the target {target.name!r} has a single value: there is nothing to learn")
 
 
 def _class_limit(table: Table, name: str, records: Callable[[], int] | None, *, few: bool) -> int:
@@ -180,9 +233,11 @@ def _published(values: tuple[str, ...] | None, limit: int) -> str | None:
     """Why values are none of classes but of persons; None where they may be classes."""
     if values is None:
         return f"has more than {limit} different values"
-    if len(values) > _MOST_CLASSES and all(map(_is_number, values)):
+    found = _values(values)
+    if len(values) > _MOST_CLASSES and np.isfinite(found).all():
         return f"has more than {_MOST_CLASSES} different values"
-    return "holds numbers with fractions" if any(map(_has_fraction, values)) else None
+    finite = found[np.isfinite(found)]
+    return "holds numbers with fractions" if (finite != np.floor(finite)).any() else None
 
 
 def _refuse_published_values(table: Table, name: str, values: tuple[str, ...] | None, limit: int) -> None:
@@ -196,28 +251,22 @@ def _refuse_published_values(table: Table, name: str, values: tuple[str, ...] | 
         )
 
 
-def _refuse_text_of_numbers(table: Table, name: str, missing: str) -> None:
-    """Refuse a target of text that looks like numbers, with the options that read it."""
-    if not first_looks(table, [name]).numbers:
-        return
-    error = UndecidedError(
-        f"the target {name!r} holds text", {"numeric": (name,)}, (AS_NUMBERS,), python=table.for_python
-    )
+def _refuse_text_of_numbers(table: Table, name: str, task: str, missing: str) -> None:
+    """Refuse a target of text that looks like numbers, with the options that read it: it is not taken for classes."""
+    classes = "; --task classification takes them for classes" if task == "auto" else ""
+    line = as_numbers(name, "the target ", python=table.for_python) + classes
+    error = UndecidedError({"numeric": (name,)}, [line], python=table.for_python)
     if missing == "refuse":
         error = error.along_with({"missing_target": "leave-out"}, _LEFT_OUT)
     raise error
 
 
-def _is_number(value: str) -> bool:
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True
-
-
-def _has_fraction(value: str) -> bool:
-    return _is_number(value) and not float(value).is_integer()
+def _values(texts: Sequence[str]) -> Array:
+    """Texts as numbers, with a point or else with a comma; NaN where they are none."""
+    if not any(any(map(str.isdigit, text)) for text in texts):
+        return np.full(len(texts), np.nan)
+    by_point, by_comma = (numbers(pa.array(texts, pa.string()), sign) for sign in ".,")
+    return np.where(np.isfinite(by_point), by_point, by_comma)
 
 
 def plan_table_fit(
@@ -268,7 +317,7 @@ def plan_table_fit(
         _refuse_units(model, reading, {**(options or {}), **(planned.choices if planned else {})})
         reading["ignore"] = (*reading.get("ignore", ()), unit)
     how = TableReading(**reading)
-    path = how.open(path)
+    path = how.open(path, target)
     if unit is not None:
         TablePersons.check_column(path, unit, target)
     people = None if unit is None else cache(partial(TablePersons.of, path, unit, held_out))
@@ -278,7 +327,7 @@ def plan_table_fit(
     )
     persons = None if people is None else people()
     if missing_target == "leave-out":
-        assumptions = tuple(one for one in assumptions if one != READABLE)
+        assumptions = tuple("readable-file" if one == READABLE else one for one in assumptions)
     if (options or {}).get("inference") or (planned is not None and planned.choices.get("inference")):
         full = full.with_references()
     n_rows = table.count_rows()
@@ -294,15 +343,13 @@ def plan_table_fit(
     theirs = None if persons is None else persons.rows("training")
     rows = EncodedRows(table, full, column, n_rows, held_out=held_out, part="training", chosen=theirs)
     if min(rows.n_rows, n_rows - rows.n_rows if held_out else 2) < 2:
-        told = f"the file has {n_rows} rows" if persons is None else "these persons have fewer than two rows in a part"
-        raise GratisError(f"{told}, too few to train on")
-    streamed = _COPIES * 8.0 * rows.n_rows * rows.n_features > memory_bytes
+        raise GratisError(f"the file has {n_rows} rows, too few to train on")
+    # Those of persons are always held, to find all of one; how many they are is not public and must decide nothing.
+    streamed = persons is None and _COPIES * 8.0 * rows.n_rows * rows.n_features > memory_bytes
     n_classes = None if column.levels is None else len(column.levels)
     linear = "linear" if n_classes is None else "logistic"
     if streamed and model not in ("auto", linear, "additive", "random-features"):
         raise GratisError(f"{model} needs all rows, and cannot be trained on a file larger than memory; raise --memory")
-    if streamed and persons is not None:
-        raise GratisError("--unit needs all rows in memory, to find those of a person; raise --memory")
     options = dict(options or {})
     facts = Facts(
         rows=rows.n_rows if persons is None else persons.count("training"), columns=rows.n_features, classes=n_classes

@@ -121,7 +121,8 @@ class TableJob:
     @property
     def readings(self) -> tuple[ColumnReading, ...]:
         """What every column became, the target too."""
-        found = self.schema.readings(self.table, self.target)
+        unit = None if self.persons is None else self.persons.column
+        found = self.schema.readings(self.table, self.target, unit)
         if self.search is None or self.found is not None:
             return found
         words = "text: its common levels are found within the budget"

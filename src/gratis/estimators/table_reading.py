@@ -42,19 +42,26 @@ class TableReading:
     separator: str | None = None
     decimal: str | None = None
 
-    def open(self, source: str | os.PathLike[str] | Table) -> Table:
-        """Open a file, or take a table that is open already."""
+    def open(self, source: str | os.PathLike[str] | Table, *others: str | None) -> Table:
+        """Open a file, or take a table that is open already; `others` are columns beside those of a schema."""
         if isinstance(source, Table):
             return source
-        return open_table(source, encoding=self.encoding, separator=self.separator, decimal=self.decimal)
+        dialect = {"encoding": self.encoding, "separator": self.separator, "decimal": self.decimal}
+        return open_table(source, **dialect, columns=self.columns(*others))
+
+    def columns(self, *others: str | None) -> list[str] | None:
+        """The columns of a table whose file does not say which it has; None where no schema does."""
+        if self.schema is None or self.declared().released:
+            return None
+        declared = (*(column.name for column in self.declared().columns), *self.private_levels, *self.ignore)
+        return [*dict.fromkeys(name for name in (*declared, *others) if name is not None)]
 
     def declared(self) -> TableSchema:
         """The columns about which something was said; each by one way of saying it."""
-        columns: dict[str, Column] = {}
-        if isinstance(self.schema, TableSchema):
-            columns = {column.name: column for column in self.schema.columns}
-        elif self.schema is not None:
-            columns = {column.name: column for column in TableSchema.read(self.schema).columns}
+        schema = self.schema
+        if schema is not None and not isinstance(schema, TableSchema):
+            schema = TableSchema.read(schema)
+        columns = {column.name: column for column in (schema.columns if schema else ())}
         said = [*self.numeric, *self.levels, *self.private_levels]
         twice = next((name for place, name in enumerate(said) if name in said[:place]), None)
         if twice is not None:
@@ -66,7 +73,7 @@ class TableReading:
             name: Column(name=name, kind=Kind.CATEGORICAL, levels=tuple(map(str, levels)))
             for name, levels in self.levels.items()
         }
-        return TableSchema(tuple(columns.values()))
+        return TableSchema(tuple(columns.values()), released=schema is not None and schema.released)
 
     def schema_of(
         self, table: Table, target: str | None, found: Mapping[str, Sequence[str]] | None = None

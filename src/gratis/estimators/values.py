@@ -96,10 +96,10 @@ def refuse_shape(name: str, array: NDArray[Any]) -> None:
 def _holds_text(array: NDArray[Any]) -> bool:
     try:
         array.astype(np.float64)
-    except (ValueError, OverflowError):
-        return True
     except TypeError:
         pass  # no numbers at all: validation says so without quoting
+    except Exception:  # of whatever an object's own conversion raises
+        return True
     return False
 
 
@@ -118,7 +118,7 @@ def entries(name: str, values: Any) -> NDArray[Any]:
         return as_array(name, values)
     try:
         array = np.array(values, dtype=object)
-    except ValueError:  # arrays of several shapes among the entries: each is one entry
+    except Exception:  # arrays of several shapes among the entries, or one that raises: each is one entry
         array = np.empty(len(values), dtype=object)
         for place, entry in enumerate(values):
             array[place] = entry
@@ -138,13 +138,15 @@ def floats(name: str, values: Any) -> NDArray[np.float64]:
     if _dated_types(values):
         raise GratisError(f"{name} must hold numbers only, but some of its entries are dates{_elsewhere(name)}")
     array = entries(name, values)
+    if array.dtype.kind == "T":  # NumPy's texts of any length
+        array = array.astype(object)
     if array.dtype.kind not in "OUSbiuf":
         raise GratisError(f"{name} must hold real numbers, got the type {array.dtype}")
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
             found = array.astype(np.float64)
-        except (TypeError, ValueError, OverflowError):
+        except Exception:  # of whatever an object's own conversion raises
             found = np.array([_number(entry) for entry in array.ravel()]).reshape(array.shape)
     return np.where(np.isfinite(found), found, np.nan)
 

@@ -63,14 +63,30 @@ ASSUMPTIONS: dict[str, Assumption] = {
         check="see whether the list of classes is published elsewhere, or the fit was run with --classes",
     ),
     "public-types": Assumption(
-        "whether a column looks like numbers is no secret; write a --schema if it is",
-        ("the types of columns, guessed from the first cells of the CSV file, are public",),
-        check="see whether the types of the columns are documented, or the fit was run with --schema",
+        "what columns are called, and whether they look like numbers, is no secret; write a --schema if it is",
+        (
+            "names and types of columns, as the file states them or as its first cells have them, are public",
+            "the types of columns, guessed from the first cells of the CSV file, are public",
+        ),
+        check="see whether names and types of the columns are documented, or the fit was run with --schema",
     ),
     "readable-cells": Assumption(
         "a file that cannot be used is refused with the reason, before anything is spent",
         ("that cells can be read, and targets are present and of more than one value, is public",),
         check="see that refusals of the program were not shown to outsiders while the file was corrected",
+    ),
+    "readable-file": Assumption(
+        "a file that cannot be used is refused with the reason, before anything is spent; missing targets are not",
+        (
+            "that the file can be read, that no text stands among a column's numbers, and that the target has more "
+            "than one value, is public",
+        ),
+        check="see that refusals of the program were not shown to outsiders while the file was corrected",
+    ),
+    "earlier-levels": Assumption(
+        "count the search for levels, which has a certificate of its own, beside this release",
+        ("levels of columns are those that an earlier private search released; its cost is not part of this one",),
+        check="see that the ledger, or whoever adds up, has the search too (levels.json holds its certificate)",
     ),
     "many-target-values": Assumption(
         "how many values the target has is no secret; pass --task if it is",

@@ -21,7 +21,17 @@ from gratis.numerics.tree_sum import TreeSum
 from gratis.records.errors import ChangedTableError, GratisError
 from gratis.rows.cluster_client import answers, current_client, kept_blocks, quiet_graphs
 
-__all__ = ["CHANGED", "ClusterRows", "cluster_rows", "is_dask", "refuse_unless", "rows_per_block", "silent"]
+__all__ = [
+    "CHANGED",
+    "UNREADABLE",
+    "ClusterRows",
+    "cluster_rows",
+    "is_dask",
+    "loaded_blocks",
+    "refuse_unless",
+    "rows_per_block",
+    "silent",
+]
 
 Array = NDArray[Any]
 Change = Callable[..., tuple[Array, ...]]
@@ -109,6 +119,7 @@ class ClusterRows:
 
 
 CHANGED = str(ChangedTableError())  # what a worker answers then
+UNREADABLE = "a worker cannot read the table: all need it under the same path; nothing was spent"
 _LOST = (
     "a block of rows could not be added up on the cluster: its workers were lost, or lack packages; nothing was "
     "released from it, and what was reserved before, if anything, stays spent"
@@ -173,10 +184,9 @@ def cluster_rows(X: Any, y: Any, read: Change) -> ClusterRows:
     from dask import delayed
 
     client = current_client()
-    with quiet_graphs():  # lengths are counted on the workers
-        X, y = (part.to_dask_array(lengths=True) if hasattr(part, "to_dask_array") else part for part in (X, y))
+    X, y = (_as_array(part) for part in (X, y))
     if not is_dask(y):
-        y = da.from_array(np.asarray(y))
+        y = da.from_array(np.asarray(y), chunks=-1)  # of objects Dask knows no size
     if X.ndim != 2 or y.shape not in (X.shape[:1], (X.shape[0], 1)) or np.isnan(X.shape[0]):
         raise GratisError("X must be a table with a known number of rows, and y have one entry for each of them")
     if X.dtype.kind not in "biuf" or y.dtype.kind not in "biufOUST":
@@ -188,4 +198,29 @@ def cluster_rows(X: Any, y: Any, read: Change) -> ClusterRows:
         delayed(silent(read), pure=False)(part[0], target)
         for part, target in zip(X.to_delayed(), y.to_delayed(), strict=True)
     ]
-    return ClusterRows(client, kept_blocks(client, blocks, n_rows, n_features), n_rows, n_features)
+    return ClusterRows(client, loaded_blocks(client, blocks, n_rows, n_features), n_rows, n_features)
+
+
+def _as_array(part: Any) -> Any:
+    """A data frame or series as an array, whose lengths are counted on the workers; other things as they are."""
+    if not hasattr(part, "to_dask_array"):
+        return part
+    try:
+        with quiet_graphs():
+            return part.to_dask_array(lengths=True)
+    except Exception:  # of whatever loads the rows, and may quote them
+        pass
+    raise GratisError(UNREADABLE)
+
+
+def loaded_blocks(client: Any, blocks: list[Any], n_rows: int, n_features: int) -> list[Any]:
+    """The blocks, in the workers' memory if they fit there; refused unless all can be loaded, and nothing is spent."""
+    kept = kept_blocks(client, blocks, n_rows, n_features)
+    for said in answers(client, _is_loaded, kept):
+        if said is not True:
+            raise GratisError(CHANGED if said == CHANGED else UNREADABLE)
+    return kept
+
+
+def _is_loaded(block: Any) -> bool | str:
+    return block if isinstance(block, str) else block is not None

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import Any
 
 from gratis.records.errors import GratisError
+from gratis.records.extras import install_command, missing_extra
 from gratis.records.progress import tracked
 
 __all__ = ["answers", "connected", "current_client", "fits", "kept_blocks", "quiet_graphs", "workers"]
@@ -49,7 +50,7 @@ def connected(address: str | None) -> Iterator[Any]:
         if address.startswith("local:"):
             import cryptography  # noqa: F401 - makes the keys
     except ImportError:
-        raise GratisError("a cluster needs the extra: pip install 'gratis[dask]'") from None
+        raise missing_extra("a cluster needs more packages", "dask") from None
     with ExitStack() as stack:
         kind, _, count = address.partition(":")
         try:
@@ -129,9 +130,10 @@ def _submitted(client: Any, tasks: list[Any]) -> list[Any]:
 
 @contextmanager
 def quiet_graphs() -> Iterator[None]:
-    """Without Dask's warning about large graphs: their size may follow from private values."""
+    """Without Dask's warnings about large graphs, whose size may follow from private values, and about texts."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sending large graph")
+        warnings.filterwarnings("ignore", "Dask currently has limited support")
         yield
 
 
@@ -149,7 +151,9 @@ def current_client() -> Any:
     except (ImportError, ValueError):
         client = None
     if client is None:
-        raise GratisError("there is no Dask cluster: install gratis[dask] and make a dask.distributed.Client first")
+        raise GratisError(
+            f"there is no Dask cluster: make a dask.distributed.Client first ({install_command('dask')} if need be)"
+        )
     return checked_client(client)
 
 

@@ -7,8 +7,18 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from gratis.records.errors import GratisError
-from gratis.rows.cluster import CHANGED, Array, Change, ClusterRows, refuse_unless, rows_per_block, silent
-from gratis.rows.cluster_client import answers, fits, kept_blocks, workers
+from gratis.rows.cluster import (
+    CHANGED,
+    UNREADABLE,
+    Array,
+    Change,
+    ClusterRows,
+    loaded_blocks,
+    refuse_unless,
+    rows_per_block,
+    silent,
+)
+from gratis.rows.cluster_client import answers, fits, workers
 from gratis.rows.undecided import Problems
 
 if TYPE_CHECKING:
@@ -18,7 +28,6 @@ __all__ = ["ClusterTable"]
 
 _LONGEST = 2**20  # rows of a row group, as Arrow writes them: of a shorter block some would be read for nothing
 _BLOCKS_PER_WORKER = 3  # so that all of them end at about the same time; a row group that is cut is read twice
-_UNREADABLE = "a worker cannot read the table: all need it under the same path; nothing was spent"
 
 
 class ClusterTable:
@@ -38,7 +47,7 @@ class ClusterTable:
         found = Problems()
         for said in answers(self._client, _problems, self._blocks(), missing_targets):
             if not isinstance(said, Problems):
-                raise GratisError(said if isinstance(said, str) else _UNREADABLE)
+                raise GratisError(said if isinstance(said, str) else UNREADABLE)
             found |= said
         self._stream.refuse(found)
 
@@ -64,11 +73,8 @@ class ClusterTable:
             self.refuse_unless_kept(self.n_features)
             small = self._stream.blocks(rows_per_block(self.n_features))
             blocks = [delayed(_loaded, pure=False)(block, delayed(read, traverse=False)) for block in small]
-            kept = kept_blocks(self._client, blocks, self.n_rows, self.n_features)
-            if kept is not blocks:
-                for said in answers(self._client, _is_loaded, kept):
-                    if said is not True:
-                        raise GratisError(CHANGED if said == CHANGED else _UNREADABLE)
+            if fits(self._client, self.n_rows, self.n_features):
+                kept = loaded_blocks(self._client, blocks, self.n_rows, self.n_features)
                 self._stream.table.refuse_changed()
                 return ClusterRows(self._client, kept, self.n_rows, self.n_features)
         blocks = self._blocks()
@@ -132,10 +138,6 @@ def _plausible(found: Any, columns: int, n_rows: int) -> bool:
 
 def _applied(block: Any, function: Callable[[Any], Any]) -> Any:
     return function(block)
-
-
-def _is_loaded(block: Any) -> bool | str:
-    return block if isinstance(block, str) else block is not None
 
 
 @silent

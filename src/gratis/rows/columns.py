@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from gratis.records.checks import check_finite
 from gratis.records.errors import GratisError
+from gratis.rows.amounts import numbers
 from gratis.rows.dates import DATE_PARTS, date_parts, is_dated, usual_parts
-from gratis.rows.tables import numbers
 
 __all__ = ["Column", "Kind", "as_text", "can_be_target", "in_words", "is_number", "is_text", "plain"]
 
 Array = NDArray[np.float64]
-_KEYS = ("levels", "buckets", "missing", "parts", "format", "unreadable", "reference")
+_KEYS = ("levels", "buckets", "missing", "parts", "format", "unreadable", "reference", "decimal")
 _TRUTH = {"false": "0", "true": "1"}
 _TRUE, _FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 
@@ -49,8 +49,8 @@ class Column:
     `levels` (public) or `buckets` for categories; an ordered one, from the lowest level up, becomes one number.
     `missing` is a public number to put where a number is missing, None leaves it to the estimator, which puts the
     privately released centre there. `parts` of a date (`gratis.rows.dates`), `form` where it is no ISO date. In a
-    `lenient` column of numbers other cells are missing; otherwise a file that holds some is refused. The level
-    `reference` of a category gets no column of its own.
+    `lenient` column of numbers other cells are missing; otherwise a file that holds some is refused. `decimal` is the
+    sign of numbers in text (`gratis.rows.amounts`). The level `reference` of a category gets no column of its own.
     """
 
     name: str
@@ -62,6 +62,7 @@ class Column:
     form: str | None = None
     lenient: bool = False
     reference: str | None = None
+    decimal: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind is Kind.CATEGORICAL:
@@ -95,7 +96,7 @@ class Column:
     def encode(self, cells: Any) -> Array:
         """Return (rows, width): numbers, or one 1 a row; unknown or missing categories, and the reference, are zero."""
         if self.kind is Kind.NUMERIC:
-            return self.filled(numbers(cells).astype(np.float64, copy=False)[:, None])
+            return self.filled(numbers(cells, self.decimal).astype(np.float64, copy=False)[:, None])
         if self.kind is Kind.BOOLEAN:
             return self._truth(cells)[:, None]
         if self.kind is Kind.DATE:
@@ -160,7 +161,9 @@ class Column:
             data["format"] = self.form
         if self.lenient:
             data["unreadable"] = "missing"
-        return data | {k: v for k in ("buckets", "missing", "reference") if (v := getattr(self, k)) is not None}
+        return data | {
+            k: v for k in ("buckets", "missing", "reference", "decimal") if (v := getattr(self, k)) is not None
+        }
 
     @classmethod
     def from_json(cls, name: str, data: Any) -> Column:
@@ -185,6 +188,8 @@ class Column:
             raise GratisError(f"the format of {name!r} must be a text such as %d.%m.%Y")
         if unreadable not in (None, "missing"):
             raise GratisError(f"the unreadable cells of {name!r} can be 'missing', nothing else")
+        if data.get("decimal") not in (None, ".", ","):
+            raise GratisError(f"the decimal sign of {name!r} must be '.' or ','")
         if missing is not None:
             missing = check_finite(f"the value for missing entries of {name!r}", missing)
         return cls(
@@ -197,6 +202,7 @@ class Column:
             form=form,
             lenient=unreadable == "missing",
             reference=None if data.get("reference") is None else str(data["reference"]),
+            decimal=data.get("decimal"),
         )
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from gratis.records.errors import GratisError
 
-__all__ = ["Dialect", "read_dialect", "text_stream"]
+__all__ = ["Dialect", "known_decimal", "read_dialect", "text_stream"]
 
 _HEAD_BYTES = 2**16
 _SEPARATORS = (",", ";", "\t", "|")
@@ -31,7 +31,7 @@ _NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|",
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How cells are written; `decimal` None: a point, or a comma where only that makes the first cells numbers."""
+    """How cells are written; `decimal` None: each column by its first cells (`gratis.rows.amounts`)."""
 
     encoding: str = "utf-8"
     separator: str = ","
@@ -44,8 +44,6 @@ def read_dialect(
     """Return the dialect of a text file: what was told, and the rest from its first bytes and its header line."""
     if encoding is not None:
         encoding = _known(encoding)
-    if decimal not in (None, ".", ","):
-        raise GratisError(f"the decimal sign must be '.' or ',', got {decimal!r}")
     if separator is not None:
         separator = _NAMES.get(separator, separator)
         if len(separator) != 1 or not separator.isascii() or separator in '"\r\n':
@@ -54,7 +52,7 @@ def read_dialect(
     encoding = encoding or _encoding(head)
     header = head.decode(encoding, errors="replace").lstrip("\ufeff").split("\n", 1)[0]
     tabbed = ".tsv" in path.name.lower() and "\t" in header
-    return Dialect(encoding, separator or ("\t" if tabbed else _separator(header)), decimal)
+    return Dialect(encoding, separator or ("\t" if tabbed else _separator(header)), known_decimal(decimal))
 
 
 def text_stream(path: Path, encoding: str) -> Any:
@@ -86,6 +84,13 @@ class _Transcoded(io.RawIOBase):
     def close(self) -> None:
         self._source.close()
         super().close()
+
+
+def known_decimal(decimal: str | None) -> str | None:
+    """The decimal sign that was told, if any."""
+    if decimal not in (None, ".", ","):
+        raise GratisError(f"the decimal sign must be '.' or ',', got {decimal!r}")
+    return decimal
 
 
 def _known(encoding: str) -> str:

@@ -19,13 +19,24 @@ from gratis.numerics.chunks import whole_chunks
 from gratis.records.errors import ChangedTableError, GratisError
 from gratis.records.progress import counted
 from gratis.records.strict_json import read_json
-from gratis.rows.columns import Column, Kind, as_text, can_be_target, in_words, is_number
+from gratis.rows.amounts import numbers_into, spread, unreadable
+from gratis.rows.columns import Column, Kind, as_text, can_be_target, in_words, is_number, is_text
 from gratis.rows.first_cells import first_looks
-from gratis.rows.readings import ColumnReading, left_out_by_name, read_columns
-from gratis.rows.tables import Table, numbers_into, unreadable
-from gratis.rows.undecided import Problems, refuse_undecided
+from gratis.rows.readings import ColumnReading, left_out_by_name, read_columns, repeated_ids
+from gratis.rows.tables import Table
+from gratis.rows.undecided import Problems, advised, refuse_undecided
 
-__all__ = ["Column", "EncodedRows", "Kind", "TableSchema", "can_be_target", "distinct_values", "held_out_rows"]
+__all__ = [
+    "Column",
+    "EncodedRows",
+    "Kind",
+    "TableSchema",
+    "can_be_target",
+    "distinct_values",
+    "held_out_rows",
+    "refuse_without_numbers",
+    "written_as",
+]
 
 Array = NDArray[np.float64]
 _POSITIONS_AT_ONCE = 2**20  # rows of which it is said together whether they are chosen
@@ -44,6 +55,7 @@ class TableSchema:
     """
 
     columns: tuple[Column, ...]
+    released: bool = False  # by an earlier search for levels, which was paid for by itself
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -68,7 +80,7 @@ class TableSchema:
                 found = column.encode(cells[column.name])
                 X[:, place : place + found.shape[1]] = found
                 place += found.shape[1]
-        numbers_into(X, {place: cells[column.name] for place, column in numeric.items()})
+        numbers_into(X, {place: (cells[column.name], column.decimal) for place, column in numeric.items()})
         for place, column in numeric.items():
             if column.missing is not None:
                 X[:, place] = column.filled(X[:, place])
@@ -98,10 +110,12 @@ class TableSchema:
 
     @classmethod
     def from_json(cls, data: Any) -> TableSchema:
-        """Read {"columns": {name: kind or object}}."""
-        if not isinstance(data, Mapping) or not isinstance(data.get("columns"), Mapping) or len(data) != 1:
+        """Read {"columns": {name: kind or object}}, beside which counts and certificate of found levels may stand."""
+        beside = {"columns", "counts", "certificate"}
+        if not isinstance(data, Mapping) or not isinstance(data.get("columns"), Mapping) or not set(data) <= beside:
             raise GratisError('a schema is a JSON object {"columns": {name: kind or object, …}}')
-        return cls(tuple(Column.from_json(name, value) for name, value in data["columns"].items()))
+        columns = tuple(Column.from_json(name, value) for name, value in data["columns"].items())
+        return cls(columns, released="certificate" in data)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> TableSchema:
@@ -126,19 +140,34 @@ class TableSchema:
         known |= {name: Column(name=name, kind=Kind.IGNORED) for name in ignored}
         left_out = {name: Column(name=name, kind=Kind.IGNORED) for name in left_out_by_name(table)}
         columns = {
-            name: known.get(name) or left_out.get(name) or Column.of_type(name, kind, buckets)
+            name: known.get(name) or left_out.get(name) or Column.of_type(name, kind)
             for name, kind in table.types.items()
             if name != target
         }
+        looks = first_looks(table, [name for name, column in columns.items() if column is None])
+        columns |= {column.name: column for column in looks.columns}
+        if buckets is not None:
+            hashed = [name for name, column in columns.items() if column is None and is_text(table.types[name])]
+            columns |= {name: Column(name=name, kind=Kind.CATEGORICAL, buckets=buckets) for name in hashed}
         undecided = {name: table.types[name] for name, column in columns.items() if column is None}
         others = [name for name, column in columns.items() if column is not None and column.kind is not Kind.IGNORED]
         if undecided:
-            refuse_undecided(undecided, others, first_looks(table, list(undecided)), python=table.for_python)
-        return cls(tuple(column for column in columns.values() if column is not None))
+            repeated = repeated_ids(table, [*undecided, *others])
+            refuse_undecided(undecided, others, looks, repeated, python=table.for_python)
+        schema = cls(tuple(column for column in columns.values() if column is not None)).written_as(table)
+        for column in schema.used:
+            refuse_without_numbers(column, table)
+        return schema
 
-    def readings(self, table: Table, target: Column | None = None) -> tuple[ColumnReading, ...]:
-        """What every column of a table became, in its order, with warnings from names and types alone."""
-        return read_columns(table, {column.name: column for column in self.columns}, target)
+    def written_as(self, table: Table) -> TableSchema:
+        """The same for numbers in text as this table writes them, where the schema does not say or others were told."""
+        return TableSchema(tuple(written_as(column, table) for column in self.columns), self.released)
+
+    def readings(
+        self, table: Table, target: Column | None = None, unit: str | None = None
+    ) -> tuple[ColumnReading, ...]:
+        """What every column of a table became, in its order, with warnings from names, types and first cells."""
+        return read_columns(table, {column.name: column for column in self.columns}, target, unit)
 
     def check_types(self, table: Table) -> None:
         """Refuse a column that is declared numeric where the file's own type says otherwise."""
@@ -149,8 +178,30 @@ class TableSchema:
             # A CSV file states no types: `validate` looks at its cells.
             if column.lenient or not table.states_types:
                 continue
-            if column.kind is Kind.NUMERIC and not (is_number(kind) or pa.types.is_null(kind)):
+            number = is_number(kind) or pa.types.is_null(kind)
+            if column.kind is Kind.NUMERIC and not number and column.name not in table.writing.numbers:
                 raise GratisError(f"column {column.name!r} should hold numbers, but holds {in_words(kind)}")
+
+
+def written_as(column: Column, table: Table) -> Column:
+    """The column with the decimal sign that this table has in it, where it is one of numbers in text."""
+    if column.kind is not Kind.NUMERIC or not (table.is_text or is_text(table.types.get(column.name, pa.null()))):
+        return column
+    if table.decimal is not None:
+        return replace(column, decimal=table.decimal)
+    return replace(column, decimal=",") if not column.decimal and column.name in table.writing.commas else column
+
+
+def refuse_without_numbers(column: Column, table: Table) -> None:
+    """Refuse a column that was said to hold numbers, if its first cells are none."""
+    if not column.lenient:
+        return
+    first = table.first_cells([column.name]).get(column.name, ())
+    if len(first) and spread(first, column.decimal) is None:
+        raise GratisError(
+            f"no cell of {column.name!r}, as far as its first ones show, can be read as a number: see how it writes "
+            f"them, or leave it out ({advised({'ignore': (column.name,)}, python=table.for_python)})"
+        )
 
 
 class EncodedRows:
@@ -172,7 +223,7 @@ class EncodedRows:
         chosen: NDArray[np.bool_] | None = None,
     ) -> None:
         self._mask = chosen
-        self.table, self._schema, self._target = table, schema, target
+        self.table, self._schema, self._target = table, schema, written_as(target, table)
         self._total, self._held_out, self._part = n_rows, held_out, part
         self._span: tuple[int, int] | None = None  # of positions in the table; None: all
         self.n_features = len(schema.names)
@@ -197,26 +248,15 @@ class EncodedRows:
             yield self._encoded(batch, alone=True)[1:]
 
     def _encoded(self, batch: Any, *, alone: bool = False) -> tuple[Array, Array]:
-        try:
-            y = self._targets(batch.column(self._target.name))
-            return (y if alone else self._schema.matrix(batch)), y
-        except (pa.ArrowException, UnicodeDecodeError):
-            pass
-        # Parquet does not check that text is text. Arrow's own message may quote a cell: raised outside the handler, so
-        # that no context holds it.
-        raise GratisError("the file holds text that cannot be read (it must be UTF-8)")
+        y = self._targets(batch.column(self._target.name))
+        return (y if alone else self._schema.matrix(batch)), y
 
     def texts(self, names: Sequence[str]) -> Iterator[tuple[list[list[str | None]], Array]]:
         """Yield columns as text (None where a cell is missing) and the targets, in stored order."""
         for batch in self._read():
             cells = _cells(batch)
-            try:
-                found = [as_text(cells[name]).to_pylist() for name in names]
-            except (pa.ArrowException, UnicodeDecodeError):
-                found = []
-            if not found:
-                raise GratisError("the file holds text that cannot be read (it must be UTF-8)")
-            yield found, self._targets(batch.column(self._target.name))
+            found = [as_text(cells[name]).to_pylist() for name in names]
+            yield found, self._targets(cells[self._target.name])
 
     def arrays(self) -> tuple[Array, Array]:
         """Return all rows at once."""
@@ -259,11 +299,17 @@ class EncodedRows:
 
     def _unreadable(self, batch: Any) -> frozenset[str]:
         cells = _cells(batch)
-        names = [column.name for column in self._schema.used if column.kind is Kind.NUMERIC and not column.lenient]
-        texts = [name for name in names if pa.types.is_string(cells[name].type)]
-        if not texts or not unreadable(pa.concat_arrays([cells[name] for name in texts])):
-            return frozenset()
-        return frozenset(name for name in texts if unreadable(cells[name]))
+        signs: dict[str | None, list[str]] = {}
+        for column in self._schema.used:
+            if column.kind is Kind.NUMERIC and not column.lenient and pa.types.is_string(cells[column.name].type):
+                signs.setdefault(column.decimal, []).append(column.name)
+        return frozenset(
+            name
+            for decimal, names in signs.items()
+            if unreadable(pa.concat_arrays([cells[name] for name in names]), decimal)
+            for name in names
+            if unreadable(cells[name], decimal)
+        )
 
     def blocks(self, size: int) -> list[EncodedRows]:
         """Return the same rows as streams of `size` rows each (the last may be shorter), each read by itself."""

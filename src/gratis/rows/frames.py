@@ -1,21 +1,33 @@
-"""Tables in memory: data frames of pandas, polars or Arrow, JSON lines and Excel sheets."""
+"""Tables in memory: data frames of pandas, polars or Arrow, JSON lines and Excel sheets.
+
+What states no types (JSON lines, sheets, objects in a data frame) gets them from its first cells, as a CSV file does:
+no later record decides what a column is called or holds. A cell that does not fit is missing.
+"""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Sequence
+import io
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
+from itertools import chain, islice
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.json
 
 from gratis.records.errors import GratisError
-from gratis.rows.tables import Table, _types, pandas_index, refuse_headless, refuse_same_names
+from gratis.records.extras import missing_extra
+from gratis.rows.tables import FIRST_BYTES, MISSING, Table, _types, pandas_index, refuse_headless, refuse_same_names
 
-__all__ = ["ExcelTable", "FrameTable", "JSONLinesTable", "arrow_table"]
+__all__ = ["ExcelTable", "FrameTable", "JSONLinesTable", "arrow_table", "by_first_cells"]
 
-_FIRST_ROWS = 1000  # of a sheet, from which the types of its columns are guessed
+_FIRST_ROWS = 1000  # of objects, from which the types of columns are guessed
+_LINES_AT_ONCE = 2**14
+_WHOLE = 2**53  # larger numbers are names rather than numbers: two of them may be one as a float
 
 
 class FrameTable(Table):
@@ -28,9 +40,10 @@ class FrameTable(Table):
         self.path = Path(name)
         self._hold(arrow_table(frame))
 
-    def _hold(self, table: Any) -> None:
+    def _hold(self, table: Any, types: dict[str, Any] | None = None) -> None:
+        """Keep a table; its columns are of its own types, or of `types` where cells are kept as text."""
         self._table, self.n_rows = table, table.num_rows
-        self.types, self.index_columns = _types(table.schema), pandas_index(table.schema)
+        self.types, self.index_columns = types or _types(table.schema), pandas_index(table.schema)
 
     def _open_head(self) -> None:
         raise NotImplementedError
@@ -41,6 +54,9 @@ class FrameTable(Table):
 
     def _refuse_other_content(self) -> None:
         """Never: what is read is what is held."""
+
+    def _seen(self) -> tuple[Any, ...]:
+        return ()
 
     def _read(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
         # Chunks of a table may end anywhere: how rows are cut must not depend on where it came from.
@@ -57,24 +73,102 @@ class _HeldFile(FrameTable):
         Table.__init__(self, path)
 
     def changed(self) -> bool:
-        """Say whether the file is no longer the one that was opened."""
-        return Table.changed(self)
+        """Say whether the file is no longer the one that was opened; what is used of it is held."""
+        try:
+            return self._stamp() != self._as_opened
+        except OSError:
+            return True
+
+
+class _Number(str):
+    """A number of a JSON file as it was written; read later, by itself, as the cells of a CSV file are."""
+
+    __slots__ = ()
+
+
+_DECODER = json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=lambda _: None)
 
 
 class JSONLinesTable(_HeldFile):
-    """One JSON object a line; the type of a column is the same in all of them."""
+    """One JSON object a line; its keys are the columns.
+
+    Which there are is told (`columns`), or said by the first lines, as many bytes of them as of a CSV file; those say
+    the types. Other keys are ignored, a later line that is no object is a record without cells, and cells are kept as
+    text: what does not fit its column is found as in a CSV file.
+    """
+
+    states_types = False
+
+    def __init__(self, path: Any, columns: Iterable[str] | None = None) -> None:
+        self._columns = columns
+        super().__init__(path)
 
     def _open_head(self) -> None:
         try:
             with pa.input_stream(str(self.path), compression="detect") as source:
-                found = pa.json.read_json(source)
-        except (pa.ArrowException, OSError, UnicodeError):
-            found = None
-        if found is None:
-            raise GratisError(
-                f"{self.path.name!r} cannot be read: every line must be a JSON object, with columns of one type each"
-            )
-        self._hold(found)
+                lines = (line for line in io.BufferedReader(source) if line.strip())
+                first, types = self._first(lines)
+                records, parts = chain(first, (_record(line) or {} for line in lines)), []
+                while some := list(islice(records, _LINES_AT_ONCE)):
+                    parts.append(pa.table({name: _texts(record.get(name) for record in some) for name in types}))
+        except (pa.ArrowException, OSError, EOFError):
+            parts = []
+        if not parts:
+            raise GratisError(f"{self.path.name!r} cannot be read: every line must be a JSON object")
+        self._hold(pa.concat_tables(parts), types)
+
+    def _first(self, lines: Iterator[bytes]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """The first records, and the columns that they have; nothing if one of them is none."""
+        found, size = list[dict[str, Any]](), 0
+        for line in lines:
+            record = _record(line.removeprefix(b"\xef\xbb\xbf") if not found else line)
+            if record is None:
+                raise OSError
+            found.append(record)
+            size += len(line)
+            if size >= FIRST_BYTES:
+                break
+        names = dict.fromkeys(chain.from_iterable(found) if self._columns is None else self._columns)
+        if any(_text(name) is None and name for name in names):
+            raise OSError
+        return found, {name: _json_type(record.get(name) for record in found) for name in names}
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = _DECODER.decode(line.decode("utf-8", "surrogateescape").strip())
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _json_type(cells: Iterable[Any]) -> Any:
+    known = [cell for cell in cells if _text(cell) is not None or isinstance(cell, (list, dict))]
+    kinds = {type(cell) for cell in known}
+    if not kinds:
+        return pa.null()
+    if kinds == {bool}:
+        return pa.bool_()
+    if kinds == {_Number}:
+        return pa.float64() if any({*cell} & {*".eE"} for cell in known) else pa.int64()
+    return pa.list_(pa.null()) if kinds <= {list, dict} else pa.string()
+
+
+def _text(cell: Any) -> str | None:
+    """A cell as text; None where it is missing, no single value, or no UTF-8."""
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    if not isinstance(cell, str) or cell in MISSING:
+        return None
+    try:
+        cell.encode()
+    except UnicodeEncodeError:
+        return None
+    return cell
+
+
+def _texts(cells: Iterable[Any]) -> Any:
+    return pa.array(map(_text, cells), pa.string())
 
 
 class ExcelTable(_HeldFile):
@@ -91,7 +185,7 @@ class ExcelTable(_HeldFile):
         except ModuleNotFoundError:
             openpyxl = None
         if openpyxl is None:
-            raise GratisError("Excel files need openpyxl: pip install 'gratis[excel]'; or save the sheet as CSV")
+            raise missing_extra("Excel files need openpyxl", "excel", "; or save the sheet as CSV")
         try:
             with self.path.open("rb") as file:  # of a path the reader would keep its file open
                 sheet = openpyxl.load_workbook(file, read_only=True, data_only=True).worksheets[0]
@@ -100,24 +194,84 @@ class ExcelTable(_HeldFile):
             rows = []
         if not rows:
             raise GratisError(f"{self.path.name!r} is damaged, or its first sheet is empty")
+        # A cell far to the right of the table makes every row as long: what has no name at the end is no column.
         names = ["" if name is None else str(name) for name in rows[0]]
+        while names and not names[-1].strip():
+            names.pop()
         columns = [
-            _typed([row[place] if place < len(row) else None for row in rows[1:]]) for place in range(len(names))
+            by_first_cells([row[place] if place < len(row) else None for row in rows[1:]])
+            for place in range(len(names))
         ]
         found = pa.Table.from_arrays(columns, names=names)
         refuse_headless(found.schema)
         self._hold(found)
 
 
-def _typed(cells: list[Any]) -> Any:
-    first = {type(cell) for cell in cells[:_FIRST_ROWS]} - {type(None)}
-    if first <= {bool} and first:
-        return pa.array([cell if isinstance(cell, bool) else None for cell in cells], pa.bool_())
-    if first <= {int, float}:
-        return pa.array([float(cell) if type(cell) in (int, float) else None for cell in cells], pa.float64())
-    if first <= {datetime.datetime, datetime.date}:
-        return pa.array([cell if isinstance(cell, datetime.date) else None for cell in cells], pa.timestamp("us"))
-    return pa.array([None if cell is None else str(cell) for cell in cells], pa.string())
+def by_first_cells(cells: list[Any]) -> Any:
+    """Objects as a column of the type that the first of them have; another cell is missing.
+
+    >>> by_first_cells([1, None, 2.5] + [3.0] * 1000 + ["three", True]).null_count
+    3
+    >>> by_first_cells([1, "two", datetime.date(2013, 1, 2)]).to_pylist()
+    ['1', 'two', '2013-01-02']
+    """
+    kinds = {kind for cell in cells[:_FIRST_ROWS] if (kind := _kind(cell)) is not None}
+    if kinds == {bool}:
+        return pa.array([bool(cell) if _kind(cell) is bool else None for cell in cells], pa.bool_())
+    if kinds <= {float}:
+        return pa.array([_float(cell) for cell in cells], pa.float64())
+    if kinds <= {datetime.date, datetime.datetime}:
+        moments = [_moment(cell) if _kind(cell) in (datetime.date, datetime.datetime) else None for cell in cells]
+        stamps = pa.array(moments, pa.timestamp("us"))
+        return stamps.cast(pa.date32()) if kinds == {datetime.date} else stamps
+    if kinds == {datetime.time}:
+        return pa.array([cell if _kind(cell) is datetime.time else None for cell in cells], pa.time64("us"))
+    if kinds == {object}:
+        return pa.nulls(len(cells), pa.binary())  # lists, bytes and the like, which nothing reads
+    return _texts(None if _kind(cell) in (None, object) else str(cell) for cell in cells)
+
+
+def _kind(cell: Any) -> type | None:
+    """What a cell is: one of a few types; None where it is missing."""
+    if cell is None or (isinstance(cell, (float, np.floating, Decimal)) and cell != cell):
+        return None
+    if isinstance(cell, (bool, np.bool_)):
+        return bool
+    if isinstance(cell, Integral) and abs(int(cell)) > _WHOLE:
+        return str
+    if isinstance(cell, (int, float, np.number, Decimal)) and not isinstance(cell, np.complexfloating | np.timedelta64):
+        return float
+    if type(cell).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(cell, datetime.datetime):
+        return datetime.datetime
+    return next((kind for kind in (datetime.date, datetime.time, str) if isinstance(cell, kind)), object)
+
+
+def _float(cell: Any) -> float | None:
+    try:
+        return float(cell) if _kind(cell) is float else None
+    except OverflowError:
+        return None
+
+
+def _moment(cell: datetime.date) -> datetime.datetime:
+    """A day, or a moment on the clock that wrote it."""
+    clock = (cell.hour, cell.minute, cell.second, cell.microsecond) if isinstance(cell, datetime.datetime) else ()
+    return datetime.datetime(cell.year, cell.month, cell.day, *clock)
+
+
+def _objects(frame: Any) -> list[Any]:
+    """The columns of a pandas frame that hold objects of any type."""
+    if type(frame).__module__.partition(".")[0] != "pandas" or not hasattr(frame, "columns"):
+        return []
+    return [name for name, kind in frame.dtypes.items() if _of_objects(kind)]
+
+
+def _of_objects(kind: Any) -> bool:
+    categories = getattr(kind, "categories", None)
+    kind = kind if categories is None else categories.dtype
+    return isinstance(kind, np.dtype) and kind.hasobject
 
 
 def arrow_table(frame: Any) -> Any:
@@ -132,30 +286,19 @@ def arrow_table(frame: Any) -> Any:
     try:
         if hasattr(frame, "to_arrow"):
             return frame.to_arrow()  # polars
-        if pandas:
-            # Mixed objects cannot be converted: said below, in words that quote none of them.
-            return pa.Table.from_pandas(frame, preserve_index=False)
+        if pandas and hasattr(frame, "columns"):
+            typed = pa.Table.from_pandas(frame.drop(columns=(objects := _objects(frame))), preserve_index=False)
+            columns = {
+                str(name): by_first_cells(frame[name].tolist()) if name in objects else typed.column(str(name))
+                for name in frame.columns
+            }
+            return pa.table(columns, metadata=typed.schema.metadata)
         if hasattr(frame, "__arrow_c_stream__"):
             return pa.table(frame)
     except (pa.ArrowException, TypeError, ValueError):
-        mixed = True
+        unknown = True
     else:
-        mixed = False
-    if mixed:
-        names = ", ".join(map(repr, _mixed(frame))) or "a column of the data frame"
-        raise GratisError(
-            f"{names} holds values of several types: make text of it, frame.astype({{name: str}}), and name it in "
-            "numeric=[…] if it should hold numbers, where other cells are missing"
-        )
+        unknown = False
+    if unknown:
+        raise GratisError("the data frame has a column of a type that Arrow lacks: convert it, or leave it out")
     raise GratisError("expected a data frame of pandas, polars or Arrow")
-
-
-def _mixed(frame: Any) -> list[str]:
-    """The columns of a pandas frame that Arrow has no type for."""
-    found = []
-    for name in getattr(frame, "columns", ()):
-        try:
-            pa.Array.from_pandas(frame[name])
-        except (pa.ArrowException, TypeError, ValueError):
-            found.append(str(name))
-    return found

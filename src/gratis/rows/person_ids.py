@@ -65,9 +65,9 @@ def number_persons(names: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
     >>> number_persons(person_names(["b", "a", None, "b"]))
     (array([ 1,  0, -1,  1]), 2)
     """
-    found, places = np.unique(np.asarray(names, dtype=str), return_inverse=True)
+    found, places = _different(names)
     nobody = int(len(found) > 0 and found[0] == "")
-    return np.asarray(places, dtype=np.int64) - nobody, len(found) - nobody
+    return places - nobody, len(found) - nobody
 
 
 def held_out_persons(names: NDArray[Any], share: float) -> NDArray[np.bool_]:
@@ -77,11 +77,22 @@ def held_out_persons(names: NDArray[Any], share: float) -> NDArray[np.bool_]:
     >>> bool(0.19 < held_out_persons(names, 0.2).mean() < 0.21)
     True
     """
-    found, places = np.unique(np.asarray(names, dtype=str), return_inverse=True)
+    found, places = _different(names)
     drawn = [
         int.from_bytes(hashlib.sha256(b"held out:" + name.encode("utf-8", "replace")).digest()[:6]) for name in found
     ]
     return np.asarray((np.array(drawn, dtype=np.float64) / 2.0**48 < share)[places], dtype=bool)
+
+
+def _different(names: NDArray[Any]) -> tuple[list[str], NDArray[np.int64]]:
+    """The different names, sorted, and where each row's stands among them.
+
+    NumPy's own texts are as wide as the longest of them, in every row: one long id would take the memory.
+    """
+    listed = names.tolist()
+    found = sorted(set(listed))
+    place = {name: number for number, name in enumerate(found)}
+    return found, np.fromiter((place[name] for name in listed), dtype=np.int64, count=len(listed))
 
 
 def _entries(ids: Any) -> NDArray[Any]:

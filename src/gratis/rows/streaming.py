@@ -21,7 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 from gratis.numerics.chunks import whole_chunks
 from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
-from gratis.rows.tables import Table, numbers, numbers_into, open_table
+from gratis.rows.amounts import numbers, numbers_into
+from gratis.rows.tables import Table, open_table
 
 __all__ = ["ArrayRows", "FileRows", "RowStream", "open_rows"]
 
@@ -122,13 +123,16 @@ class FileRows:
         for batch in self._table.batches([*self.features, self.target], self._batch_rows):
             cells = dict(zip(batch.schema.names, batch.columns, strict=True))
             X = np.empty((batch.num_rows, self.n_features), dtype=self._dtype)
-            numbers_into(X, {place: cells[name] for place, name in enumerate(self.features)})
-            yield X, numbers(cells[self.target]).astype(np.float64)
+            numbers_into(X, {place: (cells[name], self._decimal(name)) for place, name in enumerate(self.features)})
+            yield X, numbers(cells[self.target], self._decimal(self.target)).astype(np.float64)
 
     def targets(self) -> Iterator[tuple[NDArray[np.float64]]]:
         """Yield (y,) in stored order; no other column is read."""
         for batch in self._table.batches([self.target], self._batch_rows):
-            yield (numbers(batch.column(0)).astype(np.float64),)
+            yield (numbers(batch.column(0), self._decimal(self.target)).astype(np.float64),)
+
+    def _decimal(self, name: str) -> str | None:
+        return "," if name in self._table.writing.commas else self._table.decimal
 
     def validate(self) -> None:
         """Raise if a value is not finite (see the module's note)."""

@@ -10,22 +10,21 @@ import json
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet
-from numpy.typing import NDArray
 
 from gratis.records.errors import ChangedTableError, GratisError
-from gratis.rows.dialects import read_dialect, text_stream
+from gratis.rows.amounts import Writing, unreadable, written
+from gratis.rows.dialects import known_decimal, read_dialect, text_stream
 
 __all__ = [
     "ArrowTable",
@@ -33,8 +32,6 @@ __all__ = [
     "ParquetFolder",
     "ParquetTable",
     "Table",
-    "numbers",
-    "numbers_into",
     "open_table",
     "pandas_index",
     "refuse_headless",
@@ -45,25 +42,13 @@ __all__ = [
 _BUFFER_BYTES = 2**16
 _END_BYTES = 2**16  # holds the footer of most Parquet files: sizes, places and ranges of all columns
 _PARQUET_NUMBERS, _PARQUET_ROWS = 2**21, 2**16  # decoded together: a call a column and batch costs more than the cells
-_CSV_BLOCK_BYTES = 2**22  # a wide row may take 100 kB, and every block costs a call a column
-_LONG = 512  # cells of a column that are worth a call to Arrow
-_MISSING = ["", "?", "NA", "N/A", "#N/A", "nan", "NaN", "NAN", "null", "NULL", "None"]
+FIRST_BYTES = 2**22  # of text, from which types are guessed; a wide row may take 100 kB, and a block costs calls
+MISSING = ["", "?", "NA", "N/A", "#N/A", "nan", "NaN", "NAN", "null", "NULL", "None"]
 _NUMBER_IN_HEADER = (
     r"^[+-]?[$€£]?(\d[\d., ]*([eE][+-]?\d+)?%?|[.,]\d+|\d+[-/.:]\d+[-/.:]\d+.*)$|^(?i:nan|na|n/a|null|none|\?)$"
 )
 _LEAST_COUNTED = 4  # fewer numbers in a row are seen in records, too
-_SIGNS = "$€£¥₹"
-_COMMA_NUMBER = (
-    rf"^\s*[+-]?([{_SIGNS}]\s?)?[+-]?(\d+|\d{{1,3}}(\.\d{{3}})+)?(,\d*)?([eE][+-]?\d+)?(\s?[{_SIGNS}%])?\s*$"
-)
-# Thousands in threes, money, percent; not 0,123 nor €1.200, which elsewhere are fractions and thousands.
-_GROUPED = r"[1-9]\d{0,2}(,\d{3})+"
-_AMOUNT = rf"({_GROUPED}|\d+)(\.\d{{0,2}}|\.\d{{4,}})?"
-_DECORATED = (
-    rf"^([+-]?{_GROUPED}(\.\d*)?|[+-]?[{_SIGNS}]\s?{_AMOUNT}|[{_SIGNS}]\s?-{_AMOUNT}|[+-]?{_AMOUNT}\s?[{_SIGNS}]|"
-    r"[+-]?(\d+\.?\d*|\.\d+)\s?%)$"
-)
-_NUMBER = r"^\s*[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf|nan)\s*$"
+_FIRST = 1000  # cells, from which it is seen how a column writes numbers and dates
 
 
 class Table(ABC):
@@ -78,6 +63,7 @@ class Table(ABC):
     held: bool = False  # whole in memory: whoever is sent a part of it is sent all of it
     for_python: bool = False  # refusals name options of the command line, or parameters
     index_columns: tuple[str, ...] = ()  # what pandas says that it wrote as an index
+    decimal: str | None = None  # of numbers in text, where it was told
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -96,16 +82,43 @@ class Table(ABC):
         """Yield record batches of the chosen columns, of any length up to batch_rows."""
 
     def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
-        """Yield record batches of at most batch_rows rows in stored order."""
+        """Yield record batches of at most batch_rows rows in stored order.
+
+        Raise `ChangedTableError` at the end if the file was written to meanwhile: of the old and the new rows, one
+        could have been read twice. Between two readings it may change, each is of one file.
+        """
+        seen = self._seen()
         try:
             for batch in self._read(columns, batch_rows):
+                sound = batch if self.is_text else _sound(batch)
                 for start in range(0, batch.num_rows, batch_rows):
-                    yield batch.slice(start, batch_rows)
+                    yield sound.slice(start, batch_rows)
+            if self._seen() != seen:
+                raise ChangedTableError
             return
         except (pa.ArrowException, OSError):
             pass
         # Arrow's own message may quote a cell: raised outside the handler, so that no context holds it.
         raise GratisError("the file is damaged, or its rows do not all have the same columns")
+
+    def first_cells(self, names: Sequence[str]) -> dict[str, Any]:
+        """The first cells of columns of text, those that are not missing."""
+        batch = next(iter(self.batches(names, _FIRST)), None) if names else None
+        cells = {} if batch is None else dict(zip(batch.schema.names, batch.columns, strict=True))
+        return {
+            name: (found.dictionary_decode() if pa.types.is_dictionary(found.type) else found)
+            .cast(pa.string())
+            .drop_null()
+            for name, found in cells.items()
+        }
+
+    @cached_property
+    def writing(self) -> Writing:
+        """How columns whose cells are text write numbers, by the first of them."""
+        return written(self.first_cells([n for n, kind in self.types.items() if self._is_written(kind)]), self.decimal)
+
+    def _is_written(self, kind: Any) -> bool:
+        return _family(kind) == "text"
 
     def span(self, columns: Sequence[str], batch_rows: int, start: int, stop: int) -> Iterator[Any]:
         """Yield batches of the rows start … stop−1, and raise `ChangedTableError` if this is another file by now.
@@ -143,6 +156,10 @@ class Table(ABC):
     def _refuse_other_content(self) -> None:
         if self._content() != self._content_as_opened:
             raise ChangedTableError
+
+    def _seen(self) -> tuple[Any, ...]:
+        """What a write to the file changes."""
+        return (*self._stamp(), *self._content())
 
     def _content(self) -> tuple[Any, ...]:
         """Size and last bytes: the same on every machine, where the time of change may differ."""
@@ -212,12 +229,19 @@ class _RowGroups(Table):
     def _open_head(self) -> None:
         """Nothing: the whole file was opened."""
 
+    def _seen(self) -> tuple[Any, ...]:
+        return ()  # `span` compares the file
+
     def _read(self, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
         yield from self._whole._read(columns, batch_rows, self._groups)
 
 
 class ParquetFolder(Table):
-    """All Parquet files of a folder as one table, in the order of their names; they must have the same columns."""
+    """All Parquet files of a folder as one table, in the order of their names; they must have the same columns.
+
+    Types are those of the first file. Of numbers, and of texts, others may have another one: a single missing value in
+    a file makes its writer choose it.
+    """
 
     skips = True
 
@@ -228,7 +252,7 @@ class ParquetFolder(Table):
         self.types, self.index_columns = self._files[0].types, self._files[0].index_columns
         self.n_rows = sum(file.n_rows or 0 for file in self._files)
         for file in self._files:
-            if file.types != self.types:
+            if not _alike(file.types, self.types):
                 raise GratisError(f"{file.path.name!r} has other columns or types than {self._files[0].path.name!r}")
             file.types = self.types  # one object: a block of a cluster's rows is sent with it
 
@@ -297,25 +321,21 @@ class CSVTable(Table):
         if self.path.stat().st_size == 0:
             raise GratisError(f"{self.path.name!r} is empty")
         self.dialect = read_dialect(self.path, **self._told)
-        self._guess_types()
+        self.decimal = self.dialect.decimal
+        self.types = self._guessed(".")
+        if self.writing.commas:
+            comma = self._guessed(",")
+            self.types |= {name: comma[name] for name in self.writing.commas if _family(comma[name]) == "number"}
         if any(map(_is_text, self.types.values())):  # 31.12.2015, which no country writes in another order
-            dated = self._guessed(self.dialect.decimal or ".", "%d.%m.%Y")
+            dated = self._guessed(".", "%d.%m.%Y")
             self.types |= {
                 name: pa.date32()
                 for name, kind in self.types.items()
                 if _is_text(kind) and pa.types.is_timestamp(dated[name])
             }
 
-    def _guess_types(self) -> None:
-        """Types by the first cells, and which sign is the decimal one where nobody said."""
-        self.types = self._guessed(".")
-        if self.dialect.decimal == ".":
-            return
-        if self.dialect.decimal == "," or self.dialect.separator != ",":
-            comma = self._guessed(",")
-            fewer = sum(map(_is_text, comma.values())) < sum(map(_is_text, self.types.values()))
-            self.types = comma if fewer or self.dialect.decimal else self.types
-            self.dialect = replace(self.dialect, decimal="," if fewer or self.dialect.decimal else ".")
+    def _is_written(self, kind: Any) -> bool:
+        return _family(kind) in ("text", "number")
 
     def _guessed(self, decimal: str, date: str | None = None) -> dict[str, Any]:
         with self._open(None, decimal, date) as reader:
@@ -331,13 +351,13 @@ class CSVTable(Table):
         try:
             return pa.csv.open_csv(
                 text_stream(self.path, self.dialect.encoding),
-                read_options=pa.csv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
+                read_options=pa.csv.ReadOptions(block_size=FIRST_BYTES),
                 # Otherwise how a row is cut would depend on the length of the rows before it.
                 parse_options=pa.csv.ParseOptions(newlines_in_values=True, delimiter=self.dialect.separator),
                 convert_options=pa.csv.ConvertOptions(
                     include_columns=columns,
                     column_types={name: pa.binary() for name in columns or ()},
-                    null_values=_MISSING,
+                    null_values=MISSING,
                     strings_can_be_null=True,
                     decimal_point=decimal,
                     timestamp_parsers=None if date is None else [date],
@@ -359,14 +379,10 @@ class CSVTable(Table):
     def _text(self, name: str, cells: Any) -> Any:
         """Bytes as text; a cell that cannot be decoded is missing, and the others are read as if it were not there."""
         try:
-            text = cells.cast(pa.string())
+            return cells.cast(pa.string())
         except pa.ArrowInvalid:
             self.broken.add(name)
-            text = pa.array([_decoded(cell) for cell in cells.to_pylist()], pa.string())
-        if self.dialect.decimal != ",":
-            return text
-        number = pc.match_substring_regex(text, _COMMA_NUMBER)
-        return pc.if_else(number, pc.replace_substring(pc.replace_substring(text, ".", ""), ",", "."), text)
+        return pa.array([_decoded(cell) for cell in cells.to_pylist()], pa.string())
 
 
 def open_table(
@@ -375,21 +391,30 @@ def open_table(
     encoding: str | None = None,
     separator: str | None = None,
     decimal: str | None = None,
+    columns: Iterable[str] | None = None,
 ) -> Table:
     """Open a file by its ending, or a folder of Parquet files.
 
-    Text (.csv, .tsv, .txt) may be packed (.gz, .bz2, .zst); `encoding`, `separator` and `decimal` are told or read off
-    the header (`gratis.rows.dialects`). Also .parquet, .arrow, .feather, .jsonl, .ndjson and .xlsx.
+    Text (.csv, .tsv, .txt) may be packed (.gz, .bz2, .zst); `encoding` and `separator` are told or read off the header
+    (`gratis.rows.dialects`). Also .parquet, .arrow, .feather, .jsonl, .ndjson and .xlsx. `decimal` is the sign of
+    numbers in text, told or seen in the first cells; `columns` are the keys of JSON lines that are read, by default
+    those of the first lines.
     """
     told = {"encoding": encoding, "separator": separator, "decimal": decimal}
     name = Path(path).name.lower()
+    bare = name.removesuffix(".gz").removesuffix(".bz2").removesuffix(".zst")
+    if bare.endswith((".csv", ".tsv", ".txt")) and not Path(path).is_dir():
+        return CSVTable(path, **told)
+    if encoding or separator:
+        raise GratisError("encoding and separator belong to text files such as .csv")
+    table = _open_other(path, name, bare, columns)
+    table.decimal = known_decimal(decimal)
+    return table
+
+
+def _open_other(path: str | os.PathLike[str], name: str, bare: str, columns: Iterable[str] | None) -> Table:
     if Path(path).is_dir():
         return ParquetFolder(path)
-    bare = name.removesuffix(".gz").removesuffix(".bz2").removesuffix(".zst")
-    if bare.endswith((".csv", ".tsv", ".txt")):
-        return CSVTable(path, **told)
-    if any(told.values()):
-        raise GratisError("encoding, separator and decimal belong to text files such as .csv")
     if name.endswith((".parquet", ".pq")):
         return ParquetTable(path)
     if name.endswith((".arrow", ".feather")):
@@ -397,7 +422,7 @@ def open_table(
     if bare.endswith((".jsonl", ".ndjson")) or name.endswith(".xlsx"):
         from gratis.rows.frames import ExcelTable, JSONLinesTable
 
-        return ExcelTable(path) if name.endswith(".xlsx") else JSONLinesTable(path)
+        return ExcelTable(path) if name.endswith(".xlsx") else JSONLinesTable(path, columns)
     raise GratisError(
         f"expected a .csv, .tsv, .txt (or one of them with .gz, .bz2, .zst), .parquet, .arrow, .feather, .jsonl or "
         f".xlsx file, or a folder of .parquet files, got {Path(path).name!r}"
@@ -408,58 +433,44 @@ def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
+def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two files have the same columns, each of numbers in both, or of texts, or of the same type, or empty."""
+    return one.keys() == other.keys() and all(
+        kind == other[name] or _family(kind) == _family(other[name]) or None in (_family(kind), _family(other[name]))
+        for name, kind in one.items()
+    )
+
+
+def _family(kind: Any) -> str | None:
+    if pa.types.is_null(kind):
+        return None
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return "number" if number else "text" if _is_text(kind) else str(kind)
+
+
+def _sound(batch: Any) -> Any:
+    """The batch with a cell of text that is no UTF-8 missing; formats other than text do not check that."""
+    for place, column in enumerate(batch.columns):
+        kind = column.type
+        if not _is_text(kind.value_type if pa.types.is_dictionary(kind) else kind):
+            continue
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            cells = column.dictionary_decode() if pa.types.is_dictionary(kind) else column
+            cells = cells.cast(pa.large_binary() if pa.types.is_large_string(cells.type) else pa.binary())
+            text = pa.array([_decoded(cell) for cell in cells.to_pylist()], pa.string())
+            batch = batch.set_column(place, batch.schema.names[place], text)
+    return batch
+
+
 def _decoded(cell: bytes | None) -> str | None:
     try:
         return None if cell is None else cell.decode()
     except UnicodeDecodeError:
         return None
-
-
-def numbers(column: Any) -> NDArray[Any]:
-    """Return a column as floats, NaN where a value is missing or no number. Each cell is read by itself.
-
-    >>> numbers(pa.array(["1.5", "$1,200", "-3 €", "12%", "1,5", "€1.200", "one", None])).tolist()
-    [1.5, 1200.0, -3.0, 12.0, nan, nan, nan, nan]
-    """
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if pa.types.is_large_string(column.type):
-        column = pc.cast(column, pa.string())
-    if pa.types.is_string(column.type):
-        column = pc.utf8_trim_whitespace(column)
-        readable = pc.match_substring_regex(column, _NUMBER, ignore_case=True)
-        if not pc.all(readable, min_count=0).as_py():
-            bare = pc.replace_substring_regex(column, rf"[{_SIGNS}%,\s]", "")
-            column = pc.if_else(pc.match_substring_regex(column, _DECORATED), bare, column)
-            readable = pc.match_substring_regex(column, _NUMBER, ignore_case=True)
-        column = pc.if_else(readable, column, pa.scalar(None, pa.string()))
-    if not pa.types.is_floating(column.type):
-        column = pc.cast(column, pa.float64(), safe=False)
-    return np.asarray(column.to_numpy(zero_copy_only=False))
-
-
-def numbers_into(X: NDArray[Any], columns: Mapping[int, Any]) -> None:
-    """Write `numbers` of columns, by their places, to those of X (rows, places).
-
-    Short columns of one type are read as one: a call to Arrow takes longer than the few cells of a wide table's batch.
-    """
-    if len(X) >= _LONG:
-        for place, column in columns.items():
-            X[:, place] = numbers(column)
-        return
-    places: dict[Any, list[int]] = {}
-    for place, column in columns.items():
-        places.setdefault(column.type, []).append(place)
-    for chosen in places.values():
-        found = numbers(pa.concat_arrays([columns[place] for place in chosen]))
-        X[:, chosen] = found.reshape(len(chosen), -1).T
-
-
-def unreadable(column: Any) -> bool:
-    """Say whether a column of text holds a cell that is there and is no number."""
-    if not pa.types.is_string(column.type):
-        return False
-    return bool(pc.any(pc.invert(pc.match_substring_regex(column, _NUMBER, ignore_case=True))).as_py())
 
 
 def _types(schema: Any) -> dict[str, Any]:

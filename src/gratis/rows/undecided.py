@@ -8,24 +8,34 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
 from gratis.records.errors import GratisError
 from gratis.rows.columns import is_text
 from gratis.rows.first_cells import Looks
-from gratis.rows.readings import looks_like_identifier, names_a_person
+from gratis.rows.readings import is_personal, shared_ids
 
-__all__ = ["AS_NUMBERS", "Advice", "Problems", "UndecidedError", "advised", "listed", "names_in", "refuse_undecided"]
+__all__ = [
+    "Advice",
+    "Problems",
+    "UndecidedError",
+    "advised",
+    "as_numbers",
+    "listed",
+    "names_in",
+    "refuse_undecided",
+]
 
-Advice = Mapping[str, str | tuple[str, ...]]
+Advice = Mapping[str, str | int | tuple[str, ...]]
 
-AS_NUMBERS = "reads what looks like numbers by its first cells ($1,200 and 12% too; other cells are missing)"
+_BUCKETS = 32
+_SEARCHED = "finds the common ones within the budget"
+_MANY = 12  # columns, of which each gets a line of its own
 _OPTIONS = {"private_levels": "--private-levels", "ignore": "--ignore", "numeric": "--numeric",
-            "missing_target": "--missing-target", "encoding": "--encoding"}  # fmt: skip
+            "missing_target": "--missing-target", "encoding": "--encoding", "hash_buckets": "--hash"}  # fmt: skip
 
 
 def listed(names: Iterable[str]) -> str:
@@ -63,98 +73,98 @@ def advised(advice: Advice, *, python: bool) -> str:
     if python:
         return ", ".join(f"{k}={list(v) if isinstance(v, tuple) else v!r}" for k, v in advice.items())
     return " ".join(
-        f"{_OPTIONS[key]} {shlex.quote(listed(value) if isinstance(value, tuple) else value)}"
+        f"{_OPTIONS[key]} {shlex.quote(listed(value) if isinstance(value, tuple) else str(value))}"
         for key, value in advice.items()
     )
 
 
 class UndecidedError(GratisError):
-    """A table that takes decisions before it can be read: all of them in one refusal.
+    """A table that takes decisions before it can be read: what decides all of them first, then why, a line each.
 
-    `advice` are the options that decide everything, by their names in Python; `effects` says what they do, `otherwise`
-    what else could be decided. `python`: said for a data frame, not for a command line.
+    `advice` are the options that decide everything, by their names in Python. `python`: said for a data frame, not for
+    a command line.
     """
 
-    def __init__(
-        self, problem: str, advice: Advice, effects: tuple[str, ...] = (), *, otherwise: str = "", python: bool = False
-    ) -> None:
-        self.problem, self.advice, self.effects = problem, dict(advice), effects
-        self.otherwise, self.python = otherwise, python
+    def __init__(self, advice: Advice, lines: Iterable[str], *, last: str = "", python: bool = False) -> None:
+        self.advice, self.python = dict(advice), python
+        self._why, self._last = tuple(dict.fromkeys(lines)), last
+        self.lines = (*self._why, *((last,) if last else ()))
         self.command: str | None = None  # the whole one, where there was one
-        super().__init__(f"{problem}: add {advised(advice, python=python)}, which {_and(effects)}{otherwise}")
+        super().__init__("\n".join([f"add {advised(advice, python=python)}; nothing was spent:", *self.lines]))
 
-    def along_with(self, advice: Advice, effect: str = "", otherwise: str = "") -> UndecidedError:
-        """The same with more to decide, which is not known from the columns alone."""
-        effects = (*self.effects, effect) if effect else self.effects
+    def along_with(self, advice: Advice, *lines: str) -> UndecidedError:
+        """The same with more to decide, which is not known from the columns alone; what else can be done comes last."""
         merged = {**self.advice, **advice}
         for name, before in self.advice.items():
             more = merged[name]
             if isinstance(before, tuple) and isinstance(more, tuple):
                 merged[name] = tuple(dict.fromkeys([*before, *more]))
-        return UndecidedError(self.problem, merged, effects, otherwise=self.otherwise + otherwise, python=self.python)
+        return UndecidedError(merged, (*self._why, *lines), last=self._last, python=self.python)
+
+    def hashed(self) -> UndecidedError:
+        """The same with text hashed: a search for levels takes rows one by one, and not persons."""
+        if "private_levels" not in self.advice:
+            return self
+        advice = {name: value for name, value in self.advice.items() if name != "private_levels"}
+        search = f"{_option('private_levels', self.python)} {_SEARCHED}"
+        lines = [line.replace(search, f"{_option('hash_buckets', self.python)} hashes it") for line in self._why]
+        return UndecidedError({"hash_buckets": _BUCKETS, **advice}, lines, last=self._last, python=self.python)
 
 
-def _and(parts: tuple[str, ...]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+def as_numbers(name: str, what: str = "", *, python: bool) -> str:
+    """The line about a column of text that looks like numbers."""
+    return (
+        f"{what}{name!r} holds text, and its first cells look like numbers: {_option('numeric', python)} reads them, "
+        "also $1,200 or 12%, and other cells are missing"
+    )
 
 
-def refuse_undecided(types: Mapping[str, Any], others: Iterable[str], looks: Looks, *, python: bool) -> None:
+def _option(name: str, python: bool) -> str:
+    return name if python else _OPTIONS[name]
+
+
+def refuse_undecided(
+    types: Mapping[str, Any], others: Iterable[str], looks: Looks, repeated: Set[str], *, python: bool
+) -> None:
     """Refuse, all at once, the columns whose types leave open how they are read; with what decides it.
 
     `others` are the columns that can be read: identifiers among them are left out along with the rest. `looks` is what
-    columns of text look like by their first cells.
+    columns of text look like by their first cells, `repeated` the identifiers that several of the first rows share.
     """
     texts = [name for name, kind in types.items() if is_text(kind)]
     unreadable = [name for name in types if name not in texts]
-    named = [name for name in (*texts, *others) if looks_like_identifier(name) or names_a_person(name)]
+    named = [name for name in (*texts, *others) if is_personal(name)]
     numbers = tuple(name for name in looks.numbers if name not in named)
-    dates = {name: form for name, form in looks.dates if name not in named}
-    common = tuple(name for name in texts if name not in (*named, *numbers, *dates))
-    ignored = tuple(dict.fromkeys([*named, *dates, *unreadable]))
-    advice: dict[str, str | tuple[str, ...]] = {}
-    effects, said = [], []
-    if common:
-        advice["private_levels"] = common
-        effects.append("finds common levels within the budget")
-    if numbers:
-        advice["numeric"] = numbers
-        effects.append(AS_NUMBERS)
-    if ignored:
-        advice["ignore"] = ignored
-        of = ["what looks like names or identifiers"] * bool(named) + ["what looks like dates"] * bool(dates)
-        effects.append(f"leaves out {' and '.join([*of, *['what cannot be read'] * bool(unreadable)])}")
+    common = tuple(name for name in texts if name not in (*named, *numbers))
+    ignored = tuple(dict.fromkeys([*named, *unreadable]))
+    said = {"private_levels": common, "numeric": numbers, "ignore": ignored}
+    search, ignore = (_option(name, python) for name in ("private_levels", "ignore"))
+    lines = [
+        *_each(common, f"holds text, whose levels are never read from private rows: {search} {_SEARCHED}"),
+        *(as_numbers(name, python=python) for name in numbers),
+        *_each([n for n in named if n not in repeated], f"looks like a name or an identifier: {ignore} leaves it out"),
+        *(f"{name!r} {shared_ids(name, python=python)}; {ignore} leaves it out" for name in named if name in repeated),
+        *_each(unreadable, f"cannot be read as numbers: {ignore} leaves it out", {n: types[n] for n in unreadable}),
+    ]  # fmt: skip
+    last = ""
     if texts:
-        held = f"column {texts[0]!r} holds" if len(texts) == 1 else f"columns {', '.join(map(repr, texts))} hold"
-        said.append(f"{held} text, and levels are never read from private rows")
-    if unreadable:
-        kinds = ", ".join(f"{name!r} ({types[name]})" for name in unreadable)
-        said.append(f"{kinds} cannot be read as numbers")
-    otherwise = _dates(dates, python=python)
-    if texts:
-        text, columns = (common or texts)[0], tuple(texts)
-        shown = ["--hash 32", f"--levels {shlex.quote(text + '=A,B,C')}", "--schema file"]
+        text = (common or texts)[0]
+        shown = [f"--hash {_BUCKETS}", f"--levels {shlex.quote(text + '=A,B,C')}", "--schema FILE"]
         if python:
-            shown = ["hash_buckets=32", f"levels={{{text!r}: ['A', 'B', 'C']}}", "schema="]
-        otherwise += (
-            f"; or hash text with {shown[0]}, list public levels with {shown[1]} or in a {shown[2]} (`gratis schema` "
-            f"makes one), {'or ' * bool(numbers)}leave it out with "
-            f"{advised({'ignore': columns}, python=python)}"
+            shown = [f"hash_buckets={_BUCKETS}", f"levels={{{text!r}: ['A', 'B', 'C']}}", "schema=FILE"]
+        other = [advised({name: (text,)}, python=python) for name in ("ignore", "numeric")]
+        last = (
+            f"other ways for text: hash it ({shown[0]}), list public levels ({shown[1]}, or {shown[2]}, which `gratis "
+            f"schema` makes), leave it out ({other[0]}), or read it as numbers ({other[1]})"
         )
-        if not numbers:
-            numeric = advised({"numeric": (text,)}, python=python)
-            otherwise += f", or read numbers among which some cells are none with {numeric}"
-    raise UndecidedError(" and ".join(said), advice, tuple(effects), otherwise=otherwise, python=python)
+    advice = {name: columns for name, columns in said.items() if columns}
+    raise UndecidedError(advice, lines, last=last, python=python)
 
 
-def _dates(forms: Mapping[str, str], *, python: bool) -> str:
-    """How to read columns that look like dates."""
-    if not forms:
-        return ""
-    declared = {name: {"kind": "date", **({"format": form} if form else {})} for name, form in forms.items()}
-    text = json.dumps({"columns": declared}, ensure_ascii=False)
-    told = f"{'schema=' if python else '--schema '}FILE, a file that holds {text}"
-    order = ", or with %d before %m if days come first" if any(form[:2] == "%m" for form in forms.values()) else ""
-    return f"; dates, by the first cells of {', '.join(map(repr, forms))}, are read with {told}{order}"
+def _each(names: Iterable[str], what: str, kinds: Mapping[str, Any] | None = None) -> list[str]:
+    """A line a column; one for all of them where they are many."""
+    shown = [repr(name) if kinds is None else f"{name!r} ({kinds[name]})" for name in names]
+    return [f"{', '.join(shown)}: {what}"] if len(shown) > _MANY else [f"{name} {what}" for name in shown]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,28 +187,28 @@ class Problems:
 
     def refuse(self, order: Iterable[str], target: str, *, python: bool) -> None:
         """Refuse all of it at once, with the options that let it pass."""
-        said, effects = [], []
-        advice: dict[str, str | tuple[str, ...]] = {}
+        lines = list[str]()
+        advice: dict[str, str | int | tuple[str, ...]] = {}
         dirty, broken = (tuple(name for name in order if name in found) for found in (self.unreadable, self.broken))
         if broken:
             advice["encoding"] = "windows-1252"
-            said.append(f"{_columns(broken)} text that is no UTF-8")
-            effects.append("reads the file as the usual other way of writing text")
+            how = _option("encoding", python)
+            lines += _each(
+                broken, f"holds text that is no UTF-8: {how} reads the file as the usual other way of writing"
+            )
         if dirty:
             advice["numeric"] = dirty
-            said.append(f"{_columns(dirty)} text among numbers in some rows")
-            effects.append("reads $1,200 and 12% as numbers and takes other such cells for missing values")
+            how = _option("numeric", python)
+            lines += _each(dirty, f"holds text among numbers in some rows: {how} takes such cells for missing values")
         if self.targets and not self.known:
             raise GratisError(
                 f"no row of the target {target!r} holds a declared class or a number: see how the file writes them"
             )
         if self.targets:
             advice["missing_target"] = "leave-out"
-            said.append(f"the target {target!r} is missing, infinite or no declared class in some rows")
-            effects.append("lets such rows contribute nothing, while the number of rows stays public")
-        if said:
-            raise UndecidedError(" and ".join(said), advice, tuple(effects), python=python)
-
-
-def _columns(names: tuple[str, ...]) -> str:
-    return f"column {names[0]!r} holds" if len(names) == 1 else f"columns {', '.join(map(repr, names))} hold"
+            lines.append(
+                f"the target {target!r} is missing, infinite or no declared class in some rows: "
+                f"{_option('missing_target', python)} leave-out lets them contribute nothing, and they are counted"
+            )
+        if lines:
+            raise UndecidedError(advice, lines, python=python)
