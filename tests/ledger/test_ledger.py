@@ -323,6 +323,23 @@ def test_a_locked_ledger_is_waited_for_and_then_reported(ledger, monkeypatch):
     assert ledger.reserve("census", _event()).sequence == 2
 
 
+def test_a_new_ledger_is_durable_before_it_has_its_name(tmp_path, monkeypatch):
+    """SQLite tells what it would flush; the folder is flushed after the file has its name there."""
+    from gratis.ledger import storage
+
+    seen, lay_out = [], storage._lay_out
+
+    def spy(connection, rows):
+        seen.append(connection.execute("PRAGMA synchronous").fetchone()[0])
+        lay_out(connection, rows)
+
+    path = tmp_path / "new.ledger"
+    monkeypatch.setattr(storage, "_lay_out", spy)
+    monkeypatch.setattr(storage.os, "fsync", lambda _: seen.append(path.exists()))
+    Ledger.create(path, {"census": Budget(epsilon=1.0, delta=1e-6)})
+    assert seen == [3, True]  # 3 is EXTRA
+
+
 def test_writes_are_durable_and_keep_one_file(ledger, monkeypatch):
     settings = []
     import gratis.ledger.ledger as module
