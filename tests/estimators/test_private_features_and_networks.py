@@ -123,3 +123,20 @@ def test_a_network_asked_about_text_quotes_none_of_it() -> None:
         with pytest.raises(GratisError) as caught:
             ask(rows)
         assert "Smith" not in str(caught.value)
+
+
+def test_a_network_of_dead_neurons_is_refused_before_anything_is_reserved(tmp_path: Path) -> None:
+    """Found by the fuzz: the check on synthetic records came after the reservation."""
+    pytest.importorskip("torch")
+    rows, labels = np.random.default_rng(0).normal(size=(12, 1)), np.arange(12) % 2
+    ledger, refused = Ledger.create(tmp_path / "l", {"d": Budget(epsilon=400.0, delta=0.1)}), 0
+    for seed in range(40):
+        model = DPMLPClassifier(
+            1.0, 1e-3, width=1, depth=4, steps=1, initial_seed=seed, ledger=ledger, dataset="d", classes=[0, 1]
+        )
+        try:
+            model.fit(rows, labels)
+        except GratisError as error:
+            refused += "does not depend on the trainable parameters" in str(error)
+    assert refused
+    assert not ledger.status("d").never_committed

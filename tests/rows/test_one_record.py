@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import shutil
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -342,9 +344,6 @@ def test_a_folder_whose_parts_have_other_columns_is_refused(tmp_path: Path) -> N
 
 
 def test_objects_are_of_the_kind_of_the_first() -> None:
-    import datetime
-    from decimal import Decimal
-
     day, moment, clock = datetime.date(2013, 1, 2), datetime.datetime(2013, 1, 2, 3), datetime.time(4)
     kinds: list[tuple[list[Any], Any]] = [
         ([1, 2.5, Decimal("3")], pa.float64()), ([True], pa.bool_()), ([day], pa.date32()), ([clock], pa.time64("us")),
@@ -356,3 +355,24 @@ def test_objects_are_of_the_kind_of_the_first() -> None:
         found = by_first_cells((first * FIRST)[:FIRST] + rest)
         assert found.type == kind, first
         found.validate(full=True)
+
+
+@pytest.mark.parametrize("told", [{}, {"hash_buckets": 4}, {"numeric": ["row_id"]}], ids=["open", "hashed", "numeric"])
+def test_columns_of_any_type_are_read_or_refused(told: Row) -> None:
+    """A column that is called an identifier is looked at; of lists, bytes or spans of time there is nothing to see."""
+    day, moment = datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1)
+    cells: list[Any] = [[1], b"\xff", True, day, moment, datetime.time(1), {"a": 1}, datetime.timedelta(1), None]
+    for cell in cells:
+        table = FrameTable(pa.table({"row_id": [cell] * 60, "x": [i / 7 for i in range(60)], "y": list(range(60))}))
+        found = outcome_of(table, told)
+        assert found == "read" or isinstance(found, GratisError), (cell, found)
+
+
+def outcome_of(table: FrameTable, told: Row) -> Any:
+    try:
+        job = plan_table_fit(table, "y", BUDGET, task="regression", **told)
+        job.check()
+        job.training.arrays()
+    except Exception as error:
+        return error
+    return "read" if job.readings else None

@@ -104,15 +104,20 @@ class Network:
     def prepare(self) -> Any:
         """Return the initial module: what could fail, fails before anything is spent."""
         try:
-            import torch  # noqa: F401
+            import torch
         except ImportError:
             raise missing_extra("networks need PyTorch", "nn") from None
+        from gratis.mechanisms.ghost_clipping import ClippedGradientSum, cross_entropy
         from gratis.models.mlp import build_mlp
 
         try:
-            return build_mlp(list(self._training[1].widths), seed=self.initial_seed)
+            module = build_mlp(list(self._training[1].widths), seed=self.initial_seed)
         except (MemoryError, RuntimeError):
             raise GratisError("there is not enough memory for this network; lower width or depth") from None
+        # Of few neurons all may be dead, and such a network is refused; on synthetic records, so that it is known here.
+        gradient = ClippedGradientSum(module, cross_entropy, clip_norm=self._training[1].clip_norm)
+        gradient.check(torch.zeros((1, self.facts.columns)), torch.zeros(1, dtype=torch.int64))
+        return module
 
     def run(self, rows: Rows, *, noise: NoiseSource) -> NetworkRelease:
         """Release scales and weights."""

@@ -176,10 +176,10 @@ class TableSchema:
             if kind is None:
                 raise GratisError(f"there is no column {column.name!r} in {table.path.name!r}")
             # A CSV file states no types: `validate` looks at its cells.
-            if column.lenient or not table.states_types:
+            if column.kind is not Kind.NUMERIC or not table.states_types:
                 continue
-            number = is_number(kind) or pa.types.is_null(kind)
-            if column.kind is Kind.NUMERIC and not number and column.name not in table.writing.numbers:
+            number = is_number(kind) or pa.types.is_null(kind) or (column.lenient and pa.types.is_boolean(kind))
+            if not number and not (is_text(kind) and (column.lenient or column.name in table.writing.numbers)):
                 raise GratisError(f"column {column.name!r} should hold numbers, but holds {in_words(kind)}")
 
 
@@ -194,7 +194,7 @@ def written_as(column: Column, table: Table) -> Column:
 
 def refuse_without_numbers(column: Column, table: Table) -> None:
     """Refuse a column that was said to hold numbers, if its first cells are none."""
-    if not column.lenient:
+    if not column.lenient or not is_text(table.types.get(column.name, pa.null())):
         return
     first = table.first_cells([column.name]).get(column.name, ())
     if len(first) and spread(first, column.decimal) is None:

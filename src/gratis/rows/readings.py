@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from gratis.records.record import Record
-from gratis.rows.columns import Column, Kind, in_words
+from gratis.rows.columns import Column, Kind, in_words, is_number, is_text
 from gratis.rows.tables import Table
 
 __all__ = [
@@ -151,7 +151,9 @@ def _how(column: Column, index: bool) -> str:
 
 def repeated_ids(table: Table, names: Iterable[str]) -> set[str]:
     """The identifiers that several of the first rows share."""
-    first = table.first_cells([name for name in names if looks_like_identifier(name)])
+    kinds = table.types
+    ids = [name for name in names if looks_like_identifier(name) and (is_text(kinds[name]) or is_number(kinds[name]))]
+    first = table.first_cells(ids)
     return {name for name, cells in first.items() if len(cells.unique()) <= _SHARED * len(cells) and len(cells)}
 
 
