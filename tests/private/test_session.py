@@ -95,8 +95,14 @@ def test_nor_does_a_person_with_many_rows(name: str, relation: Neighbouring) -> 
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_scales_are_released_within_their_share(relation: Neighbouring) -> None:
-    audit = audited(of_scales, relation, pairs=40)
+    audit = audited(of_scales, relation, pairs=80)
     assert not audit.alarm, audit.verdict
+    assert audit.largest_ratio > 0.7
+
+
+def test_features_without_a_target_would_be_noticed_in_scales(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_without_null_records", lambda *chunk: chunk)
+    assert audited(of_scales, Neighbouring.ZERO_OUT, pairs=80).alarm
 
 
 def _no_bound(self: Any, rows: Any, present: Any) -> Any:

@@ -90,6 +90,12 @@ def _present(chunk: tuple[Array, ...]) -> NDArray[np.bool_]:
     return np.isfinite(chunk[-1]) if chunk[-1].ndim == 1 else np.ones(len(chunk[0]), dtype=bool)
 
 
+def _without_null_records(X: Array, *others: Array) -> tuple[Array, ...]:
+    """The same with no features where there is no target: scales are of features alone."""
+    present = _present((X, *others))
+    return (X if present.all() else np.where(present[:, None], X, np.nan), *others)
+
+
 def _with_norms(Z: Array, t: Array) -> tuple[Array, Array, Array]:
     present = usable_rows(Z) & np.isfinite(t)
     clean = sanitised(Z, present)
@@ -228,7 +234,8 @@ class Session:
             self._admit(event, (rows.n_features,), share)
 
         def release(noise: NoiseSource) -> Standardiser:
-            return release_location_scale(rows._rows, made, noise=noise, impute=impute)
+            counted = rows._rows.mapped(_without_null_records)
+            return release_location_scale(counted, made, noise=noise, impute=impute)
 
         return self._located(release, rows.n_features, impute), made.centre_error
 
@@ -295,7 +302,8 @@ class _Imagined(Session):
         return Standardiser(self._imagine((columns,)), scale, 4 * scale, impute=impute)
 
     def _imagine(self, shape: tuple[int, ...]) -> Array:
-        return np.resize(self._answers, shape)
+        size = math.prod(shape)
+        return np.tile(self._answers, -(-size // len(self._answers)))[:size].reshape(shape)
 
 
 # What a plan imagines to be released, in deviations of the noise: nothing, usual noise, and far more of either sign.
