@@ -71,7 +71,7 @@ def measure(folder: Path, kind: str, workers: int) -> dict[str, Any]:
     from gratis.mechanisms.location_scale import _Block
     from gratis.mechanisms.noise import NoiseSource
     from gratis.mechanisms.rows import Rows
-    from gratis.models.linear import LinearModel
+    from gratis.models.generalised_linear import LinearModel
     from gratis.records.budget import Budget
     from gratis.records.settings import Descent
     from gratis.rows import cluster_client

@@ -19,7 +19,7 @@ from gratis.audits.one_run import (
 from gratis.audits.tracing import audit_tracing
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
-from gratis.models.linear import LinearModel
+from gratis.models.generalised_linear import LinearModel
 from gratis.records.errors import GratisError
 from gratis.records.events import GaussianRelease
 from gratis.records.neighbouring import Neighbouring

@@ -12,7 +12,7 @@ from gratis.audits.distinguishing import audit_trainer
 from gratis.audits.worst_case import pushing_neighbours, tempting_neighbours
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
-from gratis.models.linear import LinearModel
+from gratis.models.generalised_linear import LinearModel
 from gratis.records.events import Composition, OnePassIteration
 from gratis.records.neighbouring import Neighbouring
 from gratis.records.sequences import Runs

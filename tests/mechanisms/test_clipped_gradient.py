@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from gratis.mechanisms.clipped_gradient import clipped_gradient_sum, row_norms, sanitised
-from gratis.models.linear import LinearModel
+from gratis.models.generalised_linear import LinearModel
 from gratis.models.logistic import SoftmaxModel
 from gratis.numerics.rounding import rounding_inflation
 from gratis.records.errors import GratisError

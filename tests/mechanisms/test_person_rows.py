@@ -14,7 +14,7 @@ from gratis.audits.trainings import audit_tables
 from gratis.mechanisms.clipped_gradient import clipped_gradient_sum, clipped_mean_sum, row_norms, sanitised
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.person_rows import MOST_ROWS, PersonRows, person_weight
-from gratis.models.linear import LinearModel
+from gratis.models.generalised_linear import LinearModel
 from gratis.records.errors import GratisError
 from gratis.records.neighbouring import Neighbouring
 from gratis.rows.person_ids import number_persons, person_names

@@ -5,7 +5,7 @@ import pytest
 
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
-from gratis.models.linear import LinearModel
+from gratis.models.generalised_linear import LinearModel
 from gratis.models.logistic import SoftmaxModel
 from gratis.records.errors import GratisError
 from gratis.records.neighbouring import Neighbouring

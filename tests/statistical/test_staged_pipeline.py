@@ -16,7 +16,7 @@ from scipy.stats import beta, norm
 
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
-from gratis.models.linear import LinearModel
+from gratis.models.generalised_linear import LinearModel
 from gratis.models.logistic import SoftmaxModel
 from gratis.records.neighbouring import Neighbouring
 from gratis.stages.staged import fit_stages, plan_stages

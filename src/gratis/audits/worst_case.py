@@ -17,7 +17,7 @@ from gratis.audits.distinguishing import Audit, audit_trainer
 from gratis.audits.runs import Trainer
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
-from gratis.models.linear import LinearModel
+from gratis.models.generalised_linear import LinearModel
 from gratis.records.checks import check_count, check_positive
 from gratis.records.errors import GratisError
 from gratis.records.events import FullBatchDescent

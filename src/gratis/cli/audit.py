@@ -121,7 +121,7 @@ def full_batch(
     from gratis.audits.worst_case import Neighbours, pushing_neighbours
     from gratis.mechanisms.noise import NoiseSource
     from gratis.mechanisms.rows import Rows
-    from gratis.models.linear import LinearModel
+    from gratis.models.generalised_linear import LinearModel
     from gratis.records.neighbouring import Neighbouring
     from gratis.stages.full_batch import descend, descent_event
 

@@ -44,6 +44,7 @@ from gratis.estimators.released_arrays import (
     released_arrays,
 )
 from gratis.mechanisms.location_scale import Standardiser
+from gratis.models.released_linear import ReleasedLinear
 from gratis.recipes.released_additive import additive_facts, additive_model
 from gratis.records.certificates import Certificate
 from gratis.records.checks import check_positive
@@ -52,7 +53,6 @@ from gratis.records.record import JsonObject, plain
 from gratis.records.strict_json import parse_json
 from gratis.stages.feature_mean import CentredFeatures
 from gratis.stages.released_inference import ReleasedInference
-from gratis.stages.released_linear import ReleasedLinear
 
 if TYPE_CHECKING:
     from gratis.rows.encoding import TableSchema

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.estimators.release import Release
+from gratis.models.released_linear import ReleasedLinear
 from gratis.recipes.one_pass import OnePassLinear
 from gratis.recipes.staged_linear import LinearRelease, in_original_units
 from gratis.stages.one_pass import OnePasses
-from gratis.stages.released_linear import ReleasedLinear
 
 __all__ = ["PassInProgress"]
 

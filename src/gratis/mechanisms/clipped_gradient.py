@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 from gratis.mechanisms.person_rows import person_weight
 from gratis.records.errors import GratisError
 
-__all__ = ["TINY_SQUARE", "clipped_gradient_sum", "clipped_mean_sum", "row_norms", "sanitised", "usable_rows"]
+__all__ = [
+    "TINY_SQUARE",
+    "clipped_gradient_sum",
+    "clipped_mean_sum",
+    "clipped_outer_sum",
+    "row_norms",
+    "sanitised",
+    "usable_rows",
+]
 
 Array = NDArray[Any]
 
@@ -105,6 +113,25 @@ def clipped_gradient_sum(
             factors[unbounded] = 0
         total = X.T @ factors.reshape(-1, batch * outputs)
     return np.asarray(total.reshape(columns, batch, outputs))
+
+
+def clipped_outer_sum(X: Array, norms: Array, factors: Array, clip_norm: float, each: int = 1) -> Array:
+    """Return Σᵢ clip₁(xᵢ fᵢᵀ/C) over a chunk of finite rows X (n, D) with `row_norms` and factors f (n, k): (D, k).
+
+    **Guarantee**: as `clipped_gradient_sum`, for any factors: every record (`each` rows of a person together) adds a
+    matrix of Frobenius norm at most 1, and 0 where a length is not finite.
+
+    >>> X = np.array([[3.0, 4.0], [0.0, 0.1]])
+    >>> clipped_outer_sum(X, row_norms(X), np.array([[10.0], [1.0]]), 1.0)[:, 0].round(3).tolist()
+    [0.6, 0.9]
+    """
+    if each > 1:
+        return clipped_mean_sum(X, factors, clip_norm, each)
+    sizes = np.abs(factors[:, 0]) if factors.shape[1] == 1 else row_norms(factors)
+    lengths = sizes * (norms / clip_norm)
+    weights = np.where(lengths < np.inf, 1 / (np.maximum(lengths, 1.0) * clip_norm), 0.0)
+    # A factor that is not finite has no finite length; 0 times it would not be 0.
+    return np.asarray(X.T @ np.where(weights[:, None] > 0, factors * weights[:, None], 0.0))
 
 
 def clipped_mean_sum(X: Array, factors: Array, clip_norm: float, each: int) -> Array:

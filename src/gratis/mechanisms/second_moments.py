@@ -16,7 +16,7 @@ from gratis.records.checks import check_count, check_positive
 from gratis.records.events import GaussianRelease
 from gratis.records.neighbouring import Neighbouring
 
-__all__ = ["Preconditioner", "cleaned_eigenvalues", "release_second_moments", "second_moment_event"]
+__all__ = ["Preconditioner", "cleaned_eigenvalues", "release_second_moments", "second_moment_event", "whitening"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +116,7 @@ def release_second_moments(
 ) -> tuple[Preconditioner, GaussianRelease]:
     """Release the second-moment matrix of clipped rows and return the preconditioner made from it.
 
-    M̃ = (1/n)Σxxᵀ + σG, made symmetric (noise of variance σ² on the diagonal, σ²/2 off it), its eigenvalues
-    cleaned of the noise; λ = shrinkage·σ√(2D) + `least_ridge`, about half the spectral norm of the noise.
+    M̃ = (1/n)Σxxᵀ + σG, made symmetric (noise of variance σ² on the diagonal, σ²/2 off it); then `whitening`.
 
     **Guarantee**: `mu`-GDP under `neighbouring` (sensitivity: `second_moment_event`); symmetrising, the
     eigendecomposition and everything in `Preconditioner` are post-processing.
@@ -133,8 +132,19 @@ def release_second_moments(
     with np.errstate(all="ignore"):
         moments = rows.total(lambda X, *_: clipped_outer_products(X)) / rows.n_rows
     released = noise.release(moments, event.noise_std)
+    return whitening(released, event.noise_std, shrinkage=shrinkage, least_ridge=least_ridge), event
+
+
+def whitening(
+    released: NDArray[np.float64], noise_std: float, *, shrinkage: float = 0.5, least_ridge: float = 1e-4
+) -> Preconditioner:
+    """Return the basis in which second moments that were released with noise are about the identity.
+
+    The matrix is made symmetric, its eigenvalues are cleaned of the noise, and the ridge λ = shrinkage·σ√(2D) +
+    `least_ridge` is about half the spectral norm of the noise. Post-processing.
+    """
+    columns = len(released)
     eigenvalues, vectors = np.linalg.eigh((released + released.T) / 2)
-    positive = cleaned_eigenvalues(eigenvalues, event.noise_std * math.sqrt(columns / 2))
-    ridge = shrinkage * event.noise_std * math.sqrt(2 * columns) + least_ridge
-    spectrum = positive / (positive + ridge)
-    return Preconditioner(vectors.T / np.sqrt(positive + ridge)[:, None], spectrum), event
+    positive = cleaned_eigenvalues(eigenvalues, noise_std * math.sqrt(columns / 2))
+    ridge = shrinkage * noise_std * math.sqrt(2 * columns) + least_ridge
+    return Preconditioner(vectors.T / np.sqrt(positive + ridge)[:, None], positive / (positive + ridge))

@@ -15,6 +15,7 @@ from itertools import combinations
 import numpy as np
 
 from gratis.mechanisms.location_scale import StandardisationPlan, plan_standardisation
+from gratis.models.fit_score import SCORE_SHARE, plan_score
 from gratis.records.checks import check_count, check_positive
 from gratis.records.events import Composition, Event, GaussianRelease
 from gratis.records.neighbouring import Neighbouring
@@ -22,7 +23,6 @@ from gratis.stages.class_prior import class_counts_event
 from gratis.stages.clipped_gradients import GradientsPlan, plan_gradients
 from gratis.stages.column_histograms import HistogramPlan, plan_column_histograms
 from gratis.stages.feature_moments import MomentsPlan, plan_feature_moments
-from gratis.stages.fit_score import SCORE_SHARE, plan_score
 from gratis.stages.pair_screening import ScreeningPlan, plan_pair_screening
 from gratis.stages.score_shrinkage import plan_shrinkage
 

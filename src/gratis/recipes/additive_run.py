@@ -13,6 +13,14 @@ from scipy.special import expit, softmax
 from gratis.mechanisms.location_scale import Standardiser, release_location_scale
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
+from gratis.models.fit_score import (
+    expected_accuracy,
+    expected_r_squared,
+    kept_by_score,
+    release_score,
+    score_widths,
+    shrunk_r_squared,
+)
 from gratis.recipes.additive_learning import AdditiveState, GradientLearner
 from gratis.recipes.additive_plan import AdditivePlan
 from gratis.recipes.released_additive import ReleasedAdditive
@@ -24,14 +32,6 @@ from gratis.stages.column_histograms import normal_shares, release_column_histog
 from gratis.stages.columns import Columns
 from gratis.stages.curve_basis import CurveBasis, Pairs
 from gratis.stages.feature_moments import MomentsPlan, release_feature_moments
-from gratis.stages.fit_score import (
-    expected_accuracy,
-    expected_r_squared,
-    kept_by_score,
-    release_score,
-    score_widths,
-    shrunk_r_squared,
-)
 from gratis.stages.pair_screening import ScreenedPair, screen_pairs
 from gratis.stages.score_shrinkage import release_shrinkage
 
@@ -199,7 +199,7 @@ class _Run:
         # Residuals are smaller the more the gradients said was explained; a narrower clip has less noise.
         left = min(max(1 - model.explained[2], 0.2), 1.0)
         found = release_score(
-            usable, squares, score_widths(left, self.plan.score), n, self.plan.score, noise=self.noise
+            usable, squares, score_widths(left, self.plan.score.noise_std), n, self.plan.score, noise=self.noise
         )
         return expected_r_squared(found, model.target, n, self.plan.records, self.freedoms)
 

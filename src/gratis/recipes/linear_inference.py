@@ -16,7 +16,8 @@ from gratis.mechanisms.location_scale import Standardiser, plan_standardisation
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
 from gratis.mechanisms.second_moments import Preconditioner, second_moment_event
-from gratis.models.linear import LinearModel
+from gratis.models.generalised_linear import LinearModel
+from gratis.models.released_linear import ReleasedLinear
 from gratis.planning.interval_width import WidthPrediction, predict_width, rows_for_intervals
 from gratis.planning.rehearsal import rehearsed_rows
 from gratis.planning.twins.twin import TwinChoice
@@ -39,7 +40,6 @@ from gratis.stages.one_step import (
     release_step,
 )
 from gratis.stages.released_inference import ReleasedInference
-from gratis.stages.released_linear import ReleasedLinear
 from gratis.stages.sandwich import choose_clips, combined, shrunk, solve_step
 from gratis.stages.staged import StagedPlan, check_memory, release_basis
 

@@ -14,7 +14,9 @@ from gratis.mechanisms.clipped_gradient import clipped_gradient_sum, row_norms, 
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
 from gratis.mechanisms.second_moments import Preconditioner
+from gratis.models.fit_score import SCORE_SHARE, expected_accuracy, plan_score, release_score
 from gratis.models.logistic import SoftmaxModel
+from gratis.models.released_linear import ReleasedLinear
 from gratis.planning.class_flow import (
     LARGEST_STEP,
     class_flow,
@@ -32,9 +34,7 @@ from gratis.records.predictions import Prediction
 from gratis.records.settings import Descent, StagedSettings
 from gratis.stages.calibration import calibrate_scores, calibration_event
 from gratis.stages.class_prior import class_counts_event, release_class_prior
-from gratis.stages.fit_score import SCORE_SHARE, expected_accuracy, plan_score, release_score
 from gratis.stages.flow import follow_flow
-from gratis.stages.released_linear import ReleasedLinear
 from gratis.stages.staged import (
     ReleasedBasis,
     StagedPlan,

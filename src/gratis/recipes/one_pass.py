@@ -20,6 +20,7 @@ from gratis.mechanisms.location_scale import (
 )
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
+from gratis.models.released_linear import ReleasedLinear
 from gratis.planning.assumptions import LinearFacts
 from gratis.planning.linear import plan_given_pass, plan_linear
 from gratis.planning.one_pass.schedules import StepwiseSchedule
@@ -32,7 +33,6 @@ from gratis.records.facts import Facts
 from gratis.records.plans import Plan
 from gratis.records.settings import Descent
 from gratis.stages.one_pass import OnePassLoss, train_one_pass
-from gratis.stages.released_linear import ReleasedLinear
 
 __all__ = ["OnePassLinear", "OnePassStages", "fit_one_pass", "plan_one_pass"]
 

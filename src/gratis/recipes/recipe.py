@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gratis.mechanisms.location_scale import Standardiser
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
+from gratis.private.reading import Reading
 from gratis.records.plans import Plan
 
 __all__ = ["Reading", "Recipe", "left_out", "lone_targets", "zero_rows"]
@@ -35,24 +34,6 @@ class Recipe(Protocol):
 
     def run(self, rows: Rows, *, noise: NoiseSource) -> Any:
         """Release; from here on nothing may raise or warn because of a value. Left-out records have a NaN target."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """`standardise`: location and scale are found privately; otherwise public maps, or none."""
-
-    standardise: bool = True
-    features: Standardiser | None = None
-    target: Standardiser | None = None
-    impute: bool = False
-
-    def public_features(self, n_columns: int) -> Standardiser:
-        """The map of the features that costs nothing."""
-        return replace(self.features or Standardiser.identity(n_columns), impute=self.impute)
-
-    def public_target(self) -> Standardiser:
-        """The map of the target that costs nothing."""
-        return self.target or Standardiser.identity(1)
 
 
 def left_out(X: NDArray[Any], y: Array, *, impute: bool) -> tuple[NDArray[Any], Array]:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from gratis.accounting import calibrate_mu
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
-from gratis.models.linear import LinearModel
+from gratis.models.generalised_linear import LinearModel
+from gratis.models.released_linear import ReleasedLinear
 from gratis.planning.twins.problems import Member
 from gratis.planning.twins.twin import TwinChoice, plain_settings, twin_settings
 from gratis.recipes.recipe import Reading
@@ -22,7 +23,6 @@ from gratis.records.neighbouring import Neighbouring
 from gratis.records.plans import Plan
 from gratis.records.predictions import Prediction
 from gratis.records.settings import Descent, StagedSettings
-from gratis.stages.released_linear import ReleasedLinear
 from gratis.stages.staged import DescentSettings, StagedFit, StagedPlan, check_memory, fit_stages, plan_stages
 
 __all__ = [

@@ -15,9 +15,6 @@ from gratis.records.events import GaussianRelease
 from gratis.records.neighbouring import Neighbouring
 
 __all__ = [
-    "EVERYTHING",
-    "NOTHING",
-    "between",
     "kept_by_evidence",
     "level_event",
     "level_shrinkage",
@@ -26,9 +23,6 @@ __all__ = [
 
 Array = NDArray[np.float64]
 
-# With N = nμ/κ = 12 not even the scales of columns are known, and a fit is the mean; from 36 on it is what was fitted
-# (validation parts of small tables, docs/results/small.md).
-NOTHING, EVERYTHING = 12.0, 36.0
 # Variances that predictions may have, in units of the target's; what sampling is reckoned with of it (validation parts
 # of nine small tables, splits 9800 and later, among 0 … 1: a good part of a target is explained); and the least that a
 # direction is taken to have of the spectrum: cleaning may have left nothing where there is something.
@@ -38,15 +32,6 @@ _SAMPLING, _LEAST_SPECTRUM = 0.3, 0.02
 # clipped mean or descent may err by where targets are skewed.
 _NARROWEST, _USUAL, _WIDEST, _SKEW = 1.25, 2.5, 8.0, 0.25
 _BEARABLE, _WORTH = 0.07, 0.01  # noise of the level above which clips are narrower than usual, below which wider
-
-
-def between(records: float, low: float, high: float) -> float:
-    """Where N lies between two numbers of records, 0 … 1, on the scale of ln N.
-
-    >>> [round(between(records, NOTHING, EVERYTHING), 2) for records in (10, 20, 36, 100)]
-    [0.0, 0.46, 1.0, 1.0]
-    """
-    return min(max(math.log(records / low) / math.log(high / low), 0.0), 1.0)
 
 
 def kept_by_evidence(

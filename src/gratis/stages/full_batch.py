@@ -110,7 +110,7 @@ def descend(
         Return every iterate too.
 
     >>> X = np.column_stack([np.ones(4000), np.linspace(-1, 1, 4000)])
-    >>> from gratis.models.linear import LinearModel
+    >>> from gratis.models.generalised_linear import LinearModel
     >>> run = descend(Rows.held(X, 2 * X[:, 1]), LinearModel(), steps=40, clip_norm=1.0, learning_rate=1.0, mu=10.0,
     ...               neighbouring=Neighbouring.ZERO_OUT, noise=NoiseSource.insecure(0))
     >>> bool(np.abs(run.parameters[:, 0] - [0.0, 2.0]).max() < 0.1)

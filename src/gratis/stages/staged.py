@@ -22,24 +22,12 @@ from gratis.mechanisms.location_scale import (
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
 from gratis.mechanisms.second_moments import Preconditioner, release_second_moments, second_moment_event
-from gratis.numerics.available_memory import available_memory
-from gratis.records.checks import check_count, check_positive
-from gratis.records.errors import GratisError
-from gratis.records.events import Composition, Event, FullBatchDescent, GaussianRelease
-from gratis.records.neighbouring import Neighbouring
-from gratis.records.predictions import Prediction
-from gratis.stages.descent_noise import averaged_noise, curvature_left, noise_covariance
-from gratis.stages.evidence import (
+from gratis.models.descent_noise import averaged_noise, curvature_left, noise_covariance
+from gratis.models.fit_score import (
     EVERYTHING,
     NOTHING,
-    between,
-    kept_by_evidence,
-    level_event,
-    level_shrinkage,
-    release_level,
-)
-from gratis.stages.fit_score import (
     SCORE_SHARE,
+    between,
     expected_r_squared,
     kept_by_score,
     plan_score,
@@ -47,8 +35,21 @@ from gratis.stages.fit_score import (
     score_widths,
     shrunk_r_squared,
 )
+from gratis.models.released_linear import ReleasedLinear
+from gratis.numerics.available_memory import available_memory
+from gratis.private.reading import Standardised
+from gratis.records.checks import check_count, check_positive
+from gratis.records.errors import GratisError
+from gratis.records.events import Composition, Event, FullBatchDescent, GaussianRelease
+from gratis.records.neighbouring import Neighbouring
+from gratis.records.predictions import Prediction
+from gratis.stages.evidence import (
+    kept_by_evidence,
+    level_event,
+    level_shrinkage,
+    release_level,
+)
 from gratis.stages.full_batch import GeneralisedLinearModel, descend, descent_event
-from gratis.stages.released_linear import ReleasedLinear
 
 __all__ = [
     "DescentSettings",
@@ -96,7 +97,6 @@ def _shares(records: float, columns: int, *, regression: bool, without: set[str]
 # Chosen on synthetic problems and validation rows of mfeat_factors (regression), and of mfeat_factors, isolet and dna
 # (classes, whose descent stands noisy second moments better); benchmarks/wide_tables.py, docs/results/wide.md.
 _CROWDED, _CROWDED_CLASSES, _MOST_COLUMNS = 1.5, 4.0, 4096
-_ROWS_AT_ONCE = 256
 # Least ridge of the second moments. Classifiers shrink slopes by 1/n: in a basis of ridge 2/n that has a curvature of
 # at most ½, as the loss has, so that steps which suit the loss suit both.
 _RIDGE, _CLASS_RIDGE = 1e-4, 2.0
@@ -381,7 +381,7 @@ def _scored(
         return np.square(np.column_stack([t - found, t]))
 
     left = min(max(1 - signal, _LEAST_LEFT), 1.0)
-    found = release_score(basis.rows, squares, score_widths(left, event), plan.n_records, event, noise=noise)
+    found = release_score(basis.rows, squares, score_widths(left, event.noise_std), plan.n_records, event, noise=noise)
     expected = expected_r_squared(found, basis.target, plan.n_records, plan.records, freedoms)
     share = kept_by_score(expected.value, signal, plan.records)
     return shrunk_r_squared(expected, share, signal, level_noise), share
@@ -413,7 +413,7 @@ def release_basis(
         features = release_location_scale(rows, plan.features, noise=noise, impute=impute)
     if plan.target is not None:
         target = release_location_scale(rows.targets(), plan.target, noise=noise)
-    read = _Standardised(
+    read = Standardised(
         replace(features or Standardiser.identity(plan.n_columns), impute=impute), target or Standardiser.identity(1)
     )
     standardised = rows.mapped(read, n_features=plan.n_columns + 1)
@@ -426,21 +426,3 @@ def release_basis(
         moved = Preconditioner.identity(plan.n_columns + 1)
     moved_rows = standardised.mapped(lambda Z, t: (moved.transform(Z), t))
     return ReleasedBasis(read.features, read.target, moved, moved_rows)
-
-
-@dataclass(frozen=True, slots=True)
-class _Standardised:
-    """A chunk under released or public maps, with a column of ones; NaN where a record contributes nothing."""
-
-    features: Standardiser
-    target: Standardiser
-
-    def __call__(self, X: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-        Z = np.ones((len(X), X.shape[1] + 1))
-        for start in range(0, len(X), _ROWS_AT_ONCE):  # a row's map sees that row alone: intermediates stay small
-            part = slice(start, start + _ROWS_AT_ONCE)
-            Z[part, :-1] = self.features.transform(X[part])
-        t = self.target.transform(y[:, None])[:, 0]
-        # Where features are filled, a record without a target would still count as one at the centre.
-        Z[~np.isfinite(t)] = np.nan
-        return Z, t

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from gratis.mechanisms.rows import Rows
-from gratis.models.linear import LinearModel
+from gratis.models.generalised_linear import LinearModel
 from gratis.models.logistic import SoftmaxModel
 from gratis.planning.twins.problems import Member, draw_coefficients, draw_label_noise, draw_rows, thinned
 from gratis.records.checks import check_count, check_positive

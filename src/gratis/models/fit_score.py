@@ -17,10 +17,13 @@ from gratis.numerics.rounding import rounding_inflation
 from gratis.records.events import GaussianRelease
 from gratis.records.neighbouring import Neighbouring
 from gratis.records.predictions import Prediction
-from gratis.stages.evidence import EVERYTHING, NOTHING, between
 
 __all__ = [
+    "EVERYTHING",
+    "NOTHING",
     "SCORE_SHARE",
+    "ReleasedScore",
+    "between",
     "expected_accuracy",
     "expected_r_squared",
     "kept_by_score",
@@ -33,6 +36,9 @@ __all__ = [
 Array = NDArray[np.float64]
 Gains = Callable[[Array, Array], Array]
 
+# With N = nμ/κ = 12 not even the scales of columns are known, and a fit is the mean; from 36 on it is what was fitted
+# (validation parts of small tables, docs/results/small.md).
+NOTHING, EVERYTHING = 12.0, 36.0
 SCORE_SHARE = 0.03  # of μ²
 COVERED = 0.8  # of the range
 # Where squares of residuals and targets are clipped, in units of the variance that is left and of the target's: as far
@@ -54,6 +60,15 @@ _LITTLE_LEARNT, _BELOW = 60.0, 0.3
 # could be told so far away, and the centre no better. (Nearer by, a few large values make squares small.) Chosen on
 # normal targets with offsets of 0 to 10⁵ deviations, not on tables.
 _CLEAR, _SEEN, _FAR = 0.15, 3.0, 20.0
+
+
+def between(records: float, low: float, high: float) -> float:
+    """Where N lies between two numbers of records, 0 … 1, on the scale of ln N.
+
+    >>> [round(between(records, NOTHING, EVERYTHING), 2) for records in (10, 20, 36, 100)]
+    [0.0, 0.46, 1.0, 1.0]
+    """
+    return min(max(math.log(records / low) / math.log(high / low), 0.0), 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +93,9 @@ def plan_score(n_records: int, parts: int, *, mu: float, neighbouring: Neighbour
     )
 
 
-def score_widths(left: float, event: GaussianRelease) -> Array:
+def score_widths(left: float, noise_std: float) -> Array:
     """Return where squares of residuals, with about the share `left` of the variance, and of targets are clipped."""
-    wide = min(_BEARABLE / event.noise_std, _MOST_WIDTH)
+    wide = min(_BEARABLE / noise_std, _MOST_WIDTH)
     return np.maximum(_LEAST_WIDTH * np.array([left, 1.0]), wide)
 
 

@@ -9,9 +9,9 @@ from gratis import DPLinearRegression, load_model, save_model
 from gratis.estimators.coefficient_table import coefficient_table
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
-from gratis.models.linear import LinearModel
+from gratis.models.descent_noise import averaged_noise, curvature_left
+from gratis.models.generalised_linear import LinearModel
 from gratis.records.neighbouring import Neighbouring
-from gratis.stages.descent_noise import averaged_noise, curvature_left
 from gratis.stages.full_batch import descend
 
 

@@ -11,9 +11,9 @@ import pytest
 from gratis.mechanisms.location_scale import Standardiser
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
+from gratis.models.fit_score import ReleasedScore, expected_accuracy, expected_r_squared, plan_score, release_score
 from gratis.numerics.rounding import ROWS_PER_CHUNK
 from gratis.records.neighbouring import Neighbouring
-from gratis.stages.fit_score import ReleasedScore, expected_accuracy, expected_r_squared, plan_score, release_score
 
 N = 40
 TARGET = Standardiser(np.zeros(1), np.ones(1), np.full(1, 8.0))
