@@ -37,6 +37,10 @@ STATEMENTS = {
         "Theorem 2: with p = Ω(n²) and d ≪ n ≪ d^{3/2} the price of privacy of random features vanishes as n grows, at "
         "a fixed ε and even at ε = o(1), with the clip norm and the time of (8)."
     ),
+    "s0-event": (
+        "With the clip norm and time of (8) no gradient is clipped on the whole path, with high probability (15): "
+        "residuals without noise and what noise adds to them are O(log n), (18) and (19)."
+    ),
     "s1-interp": (
         "With a few times more parameters than samples the tangent kernel's least eigenvalue is positive, and "
         "gradient descent fits the labels at a geometric rate."

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.text import Text
 
 from gratis.records.errors import GratisError
-from gratis_papers.registry import FIGURES, run_figure
+from gratis_papers.house_style import SMALLEST, new_canvas
+from gratis_papers.registry import FIGURES, redraw, run_figure
 from gratis_papers.statements import PAPERS, STATEMENTS
 
 NEEDS_TORCH = {
@@ -31,7 +33,7 @@ CLEAR = {
     "s1-robust": ["NTK, even activation, n=60: S = O(log k·√(nd/p)) up to k = d"],
     "s2-fig4": ["c ≫ 1 is worse", "η₀c too large is worse"],
     "s2-fig5": ["ours: the point planned from public rows alone loses at most .05 against the best cell (α = 0.5)"],
-    "s4-fig1": [*(f"ε = 0.2, {kind}: A = {name} grows less than A = I" for kind in ("training", "population")
+    "s4-fig1": [*(f"ours: ε = 0.2, {kind}: A = {name} grows less than A = I" for kind in ("training", "population")
                   for name in ("k^-1/2", "k^-2")),
                 "the explicit bound lies above the measured excess loss in its own settings"],
     "s4-app": ["slope of the top 4 eigenvalues after 10 iterations within .05 of that after 100"],
@@ -58,6 +60,16 @@ def test_smoke_scale_computes_checks_and_draws(name: str, tmp_path: Path, monkey
     assert stored["rows"]
     json.dumps(stored["rows"], allow_nan=False)
     assert picture.stat().st_size > 5000
+    drawn = new_canvas(result.draw, settles_nothing=True)
+    assert any("settles nothing" in words.get_text() for words in drawn.texts)
+    small = {words.get_text() for words in drawn.findobj(Text) if words.get_text() and words.get_size() < SMALLEST}
+    assert not small
+    if FIGURES[name].drawing:
+        # A stored table is enough for the picture and, where they are decided anew, for the same claims.
+        before = picture.read_bytes()
+        assert redraw(table)
+        assert picture.read_bytes() == before
+        assert json.loads(table.read_text(encoding="utf-8"))["claims"] == stored["claims"]
     CERTAIN.get(name, lambda stored: None)(stored)
 
 
