@@ -105,7 +105,7 @@ def linearisation_rows(
     """How near gradient descent on a two-layer tanh network stays to that on its linearisation, by width (S1).
 
     Both start from the same weights and have the step size 1/(2β²), β = ‖J(θ₀)‖, α = σ_min(J(θ₀)). Of the conditions
-    (A1) and (A2) of Oymak & Soltanolkotabi (2019) what is seen is their worst along the path, not in a whole ball.
+    (A1) and (A2) of Oymak & Soltanolkotabi 2019 what is seen is their worst along the path, not in a whole ball.
     Lengths are relative: the path to the theorem's 4‖f(θ₀) − y‖/α and to the way to the linearisation's nearest
     solution, distances from the linearisation to the way made so far and, on fresh points, to how far the function
     moved (S1's starts from zero, so that this is the function itself).
