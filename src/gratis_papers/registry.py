@@ -179,6 +179,13 @@ FIGURES: dict[str, Figure] = {
     "s2-fig11": Figure(
         "one pass: how Theorem 4 finds its exponent (supplement)", _HERE + "s2_curves", "exponents_of_the_proof"
     ),
+    "s2-class": Figure(
+        "one pass: classification beside its deterministic equivalent (ours)",
+        _HERE + "s2_classification",
+        "classification_runs_against_ode",
+        drawing="draw_classification",
+        judging="judge_classification",
+    ),
     "s3-fig1": Figure(
         "KL loss against steps",
         _HERE + "s3_divergence",

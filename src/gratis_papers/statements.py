@@ -87,6 +87,10 @@ STATEMENTS = {
         "Figures 10 to 13 of the supplement: in the proof of Theorem 4 one exponent falls and the others rise, and "
         "where they meet lies the best choice."
     ),
+    "s2-class": (
+        "Nothing: S2 is about linear regression and names generalised linear models as open (section 8). The equation "
+        "and its schedules are this project's."
+    ),
     "s3-fig1": (
         "Width 1024, depth 10, CIFAR cars and planes: the KL loss grows linearly at first (before 10 epochs), faster "
         "later, and is close to zero early on under LeCun's and Xavier's initialization. The caption says step .001, "
