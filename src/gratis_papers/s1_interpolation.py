@@ -26,9 +26,20 @@ Array = NDArray[np.float64]
 
 
 def eigenvalues_by_width(
-    n: int, d: int, depth: int, ratios: list[float], seeds: int, activation: str, rng: np.random.Generator
+    n: int,
+    d: int,
+    depth: int,
+    ratios: list[float],
+    seeds: int,
+    activation: str,
+    rng: np.random.Generator,
+    *,
+    points: Array | None = None,
 ) -> list[dict[str, Any]]:
-    """Return λ_min(ΦΦᵀ), relative to the mean of the diagonal, for networks of `depth` layers with p ≈ ratio·n."""
+    """Return λ_min(ΦΦᵀ), relative to the mean of the diagonal, for networks of `depth` layers with p ≈ ratio·n.
+
+    Points are drawn on the sphere unless they are given.
+    """
     rows = []
     for ratio in tracked(ratios, "widths"):
         # All hidden layers have one width N: p = dN + (depth − 2)N² + N.
@@ -38,7 +49,7 @@ def eigenvalues_by_width(
         values, parameters = [], 0
         for _ in range(seeds):
             network = FullyConnected.random([d] + [width] * (depth - 1), activation, rng)
-            kernel = tangent_kernel(network, on_sphere(n, d, rng))
+            kernel = tangent_kernel(network, on_sphere(n, d, rng) if points is None else points)
             values.append(max(0.0, float(np.linalg.eigvalsh(kernel)[0])) / float(np.trace(kernel) / n))
             parameters = network.n_parameters
         rows.append({"depth": depth, "width": width, "p": parameters, "ratio": parameters / n,
@@ -47,12 +58,14 @@ def eigenvalues_by_width(
     return rows
 
 
-def linear_regime(n: int, d: int, width: int, steps: int, activation: str, rng: np.random.Generator) -> dict[str, Any]:
+def linear_regime(
+    n: int, d: int, width: int, steps: int, activation: str, rng: np.random.Generator, *, points: Array | None = None
+) -> dict[str, Any]:
     """Train a wide two-layer network and predict its losses from the tangent kernel at initialisation.
 
     The output layer has entries of order one, so that the kernel grows with the width and the weights hardly move.
     """
-    X = on_sphere(n, d, rng)
+    X = on_sphere(n, d, rng) if points is None else points[:n]
     network = FullyConnected.random([d, width], activation, rng, unit_output=True)
     start = network.outputs(X)
     y = start + rng.standard_normal(n)

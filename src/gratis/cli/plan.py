@@ -241,7 +241,12 @@ def spectrum(
 
     from gratis.accounting import calibrate_mu
     from gratis.planning.bounds.effective_dimension import effective_dimension
-    from gratis.planning.bounds.restricted_lipschitz import LipschitzCoefficients, power_law_rate, rank_rate
+    from gratis.planning.bounds.restricted_lipschitz import (
+        LipschitzCoefficients,
+        minimised_excess_risk_upper_bound,
+        power_law_rate,
+        rank_rate,
+    )
     from gratis.records.budget import Budget
     from gratis.records.neighbouring import Neighbouring
 
@@ -254,6 +259,15 @@ def spectrum(
     budget = Budget(epsilon=epsilon, delta=delta, neighbouring=Neighbouring.parse(neighbouring))
     found = effective_dimension(
         coefficients, distance=distance, n_records=n, mu=calibrate_mu(budget), neighbouring=budget.neighbouring
+    )
+    # Theorem 3.5: fresh records, by the stability of the mean iterate.
+    fresh = minimised_excess_risk_upper_bound(
+        coefficients,
+        distance=distance,
+        n_records=n,
+        mu=calibrate_mu(budget),
+        neighbouring=budget.neighbouring,
+        population=True,
     )
     rank = int(np.count_nonzero(coefficients.tail)) + 1
     rates = {"rank": rank, "rank_rate": rank_rate(rank=rank, n_records=n, epsilon=epsilon, delta=delta)}
@@ -277,6 +291,8 @@ def spectrum(
             "is_low_dimensional": found.is_low_dimensional,
             "excess_risk_bound": found.bound.excess_risk,
             "excess_risk_bound_with_all": found.full_dimension_bound,
+            "excess_population_risk_bound": fresh.excess_risk,
+            "population_k": fresh.k,
             "lipschitz_coefficients": {"0": coefficients.per_record, **{str(k): value for k, value in left.items()}},
             "decay_exponent": found.decay_exponent,
             "largest_norm": norm,
@@ -292,6 +308,8 @@ def spectrum(
                     ["k", "gradient outside k dimensions, G_k", "of G_0"],
                     [[str(k), f"{value:.3g}", f"{value / coefficients.per_record:.1%}"] for k, value in left.items()],
                 ),
+                f"On fresh records the excess risk is at most {fresh.excess_risk:.3g} (S4, Theorem 3.5; its "
+                f"constants included, k = {fresh.k}).",
                 f"{words}.",
             ]
         ),
