@@ -251,7 +251,7 @@ def draw_steps(figure: Any, settings: Row, rows: list[Row]) -> None:
             label = f"n = {size['records']}, width {size['width']}" if scheme is Scheme.LECUN else None
             check.plot(x, y, style, ms=2.5, color=COLOURS[scheme], label=label)
     check.set(xscale="log", yscale="log", xlabel="steps", ylabel="n² · KL", title="both sizes, step size 0.01")
-    check.legend(loc="upper left")
+    check.legend(loc="lower right")
 
 
 def _runs(size: Row) -> str:
