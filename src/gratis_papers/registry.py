@@ -231,6 +231,13 @@ FIGURES: dict[str, Figure] = {
         SCALES,
         drawing="draw_robustness",
     ),
+    "s4-linear": Figure(
+        "gradient spectrum and subspaces of the linearised network",
+        _HERE + "s4_linearised",
+        "linearised_fine_tuning",
+        drawing="draw_linearised",
+        judging="judge_linearised",
+    ),
     "s1-stairs": Figure(
         "staircase of kernel regression", _HERE + "s1_staircase", "kernel_staircase", drawing="draw_stairs"
     ),

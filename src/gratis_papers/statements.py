@@ -123,4 +123,7 @@ STATEMENTS = {
         "The spectrum hardly depends on the number of orthogonal iterations (10 or 100), moderately on the number of "
         "recorded gradients, and keeps its fast decay without the gradients of the beginning."
     ),
+    "s4-linear": (
+        "What s4-fig2 says, for the network's linearisation: its theorem is about convex losses, its experiment is not."
+    ),
 }

@@ -21,7 +21,8 @@ from gratis_papers.registry import FIGURES, redraw, run_figure
 from gratis_papers.statements import PAPERS, STATEMENTS
 
 NEEDS_TORCH = {
-    "s0-fig1-left", "s0-fig1-right", "s0-fig2-5", "s3-fig1", "s3-size", "s3-fig2", "s3-bound", "s4-fig2", "s4-app"
+    "s0-fig1-left", "s0-fig1-right", "s0-fig2-5", "s3-fig1", "s3-size", "s3-fig2", "s3-bound", "s4-fig2", "s4-app",
+    "s4-linear",
 }  # fmt: skip
 # A power-law covariance lies outside S2's Theorem 2, and harmonic loses there for small γ: exactly, and by 14 %.
 REFUTED = {"s2-fig7": ["harmonic is at most every polynomial for γ ≤ .02 at ρ = 0.5 (power:0.3)"]}
@@ -110,6 +111,7 @@ CERTAIN = {
     "s3-bound": of_divergence,
     "s4-fig2": of_a_diagnostic,
     "s4-app": of_a_diagnostic,
+    "s4-linear": of_a_diagnostic,
 }
 
 
