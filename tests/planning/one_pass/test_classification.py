@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.integrate import quad, solve_ivp
+from scipy.integrate import quad
 from scipy.special import expit
 
 from gratis.planning.assumptions import LinearFacts
@@ -14,12 +14,15 @@ from gratis.planning.one_pass.classification import (
     ClassificationProblem,
     optimise_classification,
     predict_classification,
+    run_glm,
 )
 from gratis.planning.one_pass.clipping_factors import clipping_factors
+from gratis.planning.one_pass.deterministic_equivalent import atom_tables
 from gratis.planning.one_pass.logistic_moments import logistic_moments, logistic_risk
 from gratis.planning.one_pass.prediction import OnePassProblem, predict_one_pass
 from gratis.planning.one_pass.schedules import Harmonic, Polynomial, Schedule, StepwiseSchedule
 from gratis.planning.one_pass.spectra import ExplicitSpectrum, IsotropicSpectrum, PowerLawSpectrum
+from gratis.planning.one_pass.time_grid import graded_edges
 from gratis.planning.one_pass_classification import plan_classification
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
@@ -69,37 +72,33 @@ def test_at_the_start_everything_is_known() -> None:
     assert logistic_risk(0.0, 0.0, 4.0) == pytest.approx((math.log(2), 0.5), rel=1e-12)
 
 
-def test_the_same_equations_with_gaussian_responses_are_those_of_linear_regression() -> None:
-    """w and r with a = b = μ_c and v = 2ν_cP: ½(s(1 − w)² + r) must be S2's D."""
-    eigenvalues, signal = np.array([0.4, 1.0, 1.6]), np.array([0.5, 1.0, 1.5])
-    gamma, rho, noise, rate, clip = 0.1, 0.7, 0.25, 4.0, 0.5
-    spectrum = ExplicitSpectrum(tuple(eigenvalues), tuple(signal))
-    S = float(np.mean(eigenvalues * signal))
+def test_with_gaussian_responses_the_equation_is_that_of_linear_regression() -> None:
+    """a = b = μ_c and v = 2ν_cP: ½(S − 2M + Q) must be the excess risk of S2's equation."""
+    gamma, rho, noise, clip = 0.1, 0.7, 0.25, 0.5
     problem = OnePassProblem(
-        gamma=gamma, rho=rho, label_noise_variance=noise, signal_variance=S, spectrum=spectrum
-    )  # fmt: skip
+        gamma=gamma, rho=rho, label_noise_variance=noise, signal_variance=1.3, spectrum=PowerLawSpectrum(0.3, -1.0)
+    )
+    schedule = Polynomial(0.5, 4.0, clip)
 
-    def risk(state):
-        w, r = state.reshape(2, 3)
-        return 0.5 * np.mean(eigenvalues * (signal * (1 - w) ** 2 + r))
+    def moments(Q: float, M: float, S: float, c: float) -> tuple[float, float, float]:
+        total = 0.5 * (S - 2 * M + Q + noise)
+        mu, nu = clipping_factors(total, c)
+        return float(mu), float(mu), float(2 * nu * total)
 
-    def slope(t, state):
-        w, r = state.reshape(2, 3)
-        mu, nu = clipping_factors(risk(state) + noise / 2, clip)
-        eta = rate * math.sqrt(1 - t)
-        private = 4 * gamma**2 / rho**2 * (rate * clip) ** 2  # −d(η̃²c²)/dt of α = ½
-        return np.concatenate(
-            [
-                eta * eigenvalues * mu * (1 - w),
-                -2 * eta * eigenvalues * mu * r
-                + gamma * eigenvalues * eta**2 * nu * (2 * risk(state) + noise)
-                + private,
-            ]
-        )
-
-    end = solve_ivp(slope, (0, 1), np.zeros(6), rtol=1e-9, atol=1e-12).y[:, -1]
-    found = predict_one_pass(problem, Polynomial(0.5, rate, clip), tolerance=1e-8)
-    assert risk(end) == pytest.approx(found.final_excess_risk, rel=1e-5)
+    edges = graded_edges(400, gamma, np.empty(0))
+    middle = (edges[1:] + edges[:-1]) / 2
+    path = run_glm(
+        moments,
+        lengths=np.diff(edges),
+        rates=schedule.rate(middle),
+        clips=schedule.clip(middle),
+        noise=-np.diff(schedule.product(edges) ** 2) * 2 * problem.noise_scale,
+        gamma=gamma,
+        signal_variance=1.3,
+        atoms=atom_tables([problem], 30)[0],
+    )
+    found = predict_one_pass(problem, schedule, tolerance=1e-8)
+    assert 0.5 * (1.3 - 2 * path[1, -1] + path[0, -1]) == pytest.approx(found.final_excess_risk, rel=1e-4)
 
 
 @pytest.mark.parametrize("schedule", [Polynomial(0.5, 20.0, 0.2), Harmonic(8.0, 0.3, 0.5)], ids=["poly", "harmonic"])

@@ -12,10 +12,9 @@ with a, b and v of `logistic_moments` at Q = (1/d)Σλ_i(s_iw_i² + r_i), M = (1
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,6 +35,7 @@ __all__ = [
     "OptimisedClassification",
     "optimise_classification",
     "predict_classification",
+    "run_glm",
 ]
 
 Array = NDArray[np.float64]
@@ -106,52 +106,57 @@ class ClassificationTrajectory:
     relative_error: float
 
 
-@numba.njit(cache=True, inline="always")
-def _phi(z: float) -> float:
-    return -math.expm1(-z) / z if z > 1e-5 else 1.0 - 0.5 * z
+def _phi(z: Array) -> Array:
+    """(1 − e^{−z})/z."""
+    return np.where(z > 1e-5, -np.expm1(-z) / np.maximum(z, 1e-300), 1.0 - 0.5 * z)
 
 
-@numba.njit(cache=True)
-def _overlaps(shares: Array, variances: Array, signal: Array, atoms: Array) -> tuple[float, float]:
-    Q, M = 0.0, 0.0
-    for j in range(signal.size):
-        M += atoms[1, j] * signal[j] * shares[j]
-        Q += atoms[1, j] * (signal[j] * shares[j] * shares[j] + variances[j])
-    return Q, M
-
-
-@numba.njit(cache=True, nogil=True)
-def _run(
-    lengths: Array, rates: Array, clips: Array, noise: Array, gamma: float, S: float, atoms: Array, lumps: bool
+def run_glm(
+    moments: Callable[[float, float, float, float], tuple[float, float, float]],
+    *,
+    lengths: Array,
+    rates: Array,
+    clips: Array,
+    noise: Array,
+    gamma: float,
+    signal_variance: float,
+    atoms: Array,
+    lumps: bool = False,
 ) -> Array:
-    """Return (Q, M) at the edges: exponential midpoint steps, noise spread over a step or at its end.
+    """Return (Q, M) at the edges for any generalised linear model: exponential midpoint steps.
 
-    atoms (5, m): eigenvalue, readout, s/2, λ·source, source of `SpectralMeasure.rows`.
+    Parameters
+    ----------
+    moments:
+        (Q, M, S, c) → (a, b, v): all that the equation knows of the model (docs/theory/one-pass-classification.md,
+        statement 3).
+    lengths, rates, clips, noise:
+        Of every step: its length, η̄ and c in its middle, and the drop of κ²γ²a²/ρ² over it.
+    gamma, signal_variance:
+        d/n and S.
+    atoms:
+        (5, m), as `SpectralMeasure.rows` makes it of S/2.
+    lumps:
+        Whether noise comes at the end of a step instead of being spread over it.
     """
-    count = atoms.shape[1]
-    signal = 2.0 * atoms[2]
-    w, r = np.zeros(count), np.zeros(count)
-    new_w, new_r = np.zeros(count), np.zeros(count)
+    values, readout, signal, variance, source = atoms[0], atoms[1], 2.0 * atoms[2], atoms[3], atoms[4]
     path = np.zeros((2, lengths.size + 1))
-    Q, M = 0.0, 0.0
+    w, r, Q, M = np.zeros(values.size), np.zeros(values.size), 0.0, 0.0
     for k in range(lengths.size):
-        for stage in range(2):
-            part = 0.5 * (stage + 1)
-            h = part * lengths[k]
-            a, b, v = logistic_moments(Q, M, S, clips[k])
+        for part in (0.5, 1.0):
+            a, b, v = moments(Q, M, signal_variance, clips[k])
+            way = rates[k] * part * lengths[k] * values
+            z = a * way
             kick = 0.0 if lumps else part * noise[k]
-            for j in range(count):
-                way = rates[k] * atoms[0, j] * h
-                z = a * way
-                new_w[j] = w[j] * math.exp(-z) + b * way * _phi(z)
-                source = gamma * rates[k] * rates[k] * v * h * atoms[3, j] + kick * atoms[4, j]
-                new_r[j] = r[j] * math.exp(-2.0 * z) + source * _phi(2.0 * z)
-            Q, M = _overlaps(new_w, new_r, signal, atoms)
-        for j in range(count):
-            w[j] = new_w[j]
-            r[j] = new_r[j] + (noise[k] * atoms[4, j] if lumps else 0.0)
-        Q, M = _overlaps(w, r, signal, atoms)
-        path[0, k + 1], path[1, k + 1] = Q, M
+            new_w = w * np.exp(-z) + b * way * _phi(z)
+            added = gamma * rates[k] ** 2 * v * part * lengths[k] * variance + kick * source
+            new_r = r * np.exp(-2.0 * z) + added * _phi(2.0 * z)
+            Q, M = float(readout @ (signal * new_w**2 + new_r)), float(readout @ (signal * new_w))
+        w, r = new_w, new_r
+        if lumps:
+            r = r + noise[k] * source
+            Q += noise[k] * float(readout @ source)
+        path[:, k + 1] = Q, M
     return path
 
 
@@ -164,9 +169,17 @@ def _solve(
     if np.any(drops < -1e-9 * products[0]):
         raise GratisError("a(t), rate times clip, must not increase: lower the schedule's later values")
     scale = 2.0 * problem.noise_scale
-    capped = np.minimum(rates[1::2], problem.rate_cap)
-    path = _run(np.diff(edges), capped, np.ascontiguousarray(clips[1::2]), np.maximum(drops, 0.0) * scale,
-                problem.gamma, problem.signal_variance, table, lumps)  # fmt: skip
+    path = run_glm(
+        logistic_moments,
+        lengths=np.diff(edges),
+        rates=np.minimum(rates[1::2], problem.rate_cap),
+        clips=clips[1::2],
+        noise=np.maximum(drops, 0.0) * scale,
+        gamma=problem.gamma,
+        signal_variance=problem.signal_variance,
+        atoms=table,
+        lumps=lumps,
+    )
     return path, float(path[0, -1] + products[-1] * scale)
 
 
