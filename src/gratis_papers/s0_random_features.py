@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 
 EPSILON = 4.0
 RULES = ("exact", "paper")
-_COLOURS = {"exact": "tab:blue", "paper": "tab:orange", "star": "tab:green"}
+_COLOURS = {"star": "C2", "paper": "C1", "exact": "C0"}
 
 
 def _noise_multipliers(n: int) -> dict[str, float]:
