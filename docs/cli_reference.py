@@ -24,6 +24,8 @@ not verify, 130 after Ctrl-C, 143 after SIGTERM. Examples were run as printed; a
 """
 # Commands behind the papers' theorems, each with an example that is run: `gratis …` → lines of Python before it.
 EXAMPLES: dict[str, str] = {
+    "gratis plan one-pass --task classification --n 20000 --d 200 --epsilon 1 --delta 1e-5 --signal-variance 4 "
+    "--spectrum power:0.5 --alignment 0": "",
     "gratis spectrum gradients.npy --noise-std 0.01": """\
 import numpy as np
 

@@ -70,9 +70,7 @@ class GaussianFeatures:
     ) -> Array:
         """Test losses of Algorithm 1 for each (C, ηT, √T·s)."""
         (n, d), p = self.X.shape, self.p
-        # λ_max/n of K is near (p/d)μ₁²(1 + √(d/n))² + pμ_>²/n; 2ηλ_max/n ≤ ¼ is near the flow.
-        steepness = p / d * _LINEAR**2 * (1 + math.sqrt(d / n)) ** 2 + p * _REST**2 / n
-        steps = max(fewest, math.ceil(8 * float(flows.max()) * steepness))
+        steps = max(fewest, math.ceil(8 * float(flows.max()) * self._steepness()))
         rates, stds = (flows / steps).astype(np.float32), (total_noises / math.sqrt(steps)).astype(np.float32)
         limits = (clip_norms / math.sqrt(p * _SQUARE)).astype(np.float32)  # of 2|r|
         b, h = np.zeros((d, len(flows)), np.float32), np.zeros((n, len(flows)), np.float32)
@@ -86,3 +84,36 @@ class GaussianFeatures:
             h -= rates * np.float32(p * _REST / n) * w
         inside = (d * np.square(b).sum(axis=0) + np.square(h).sum(axis=0, dtype=np.float64)) / p
         return self._loss(b.astype(np.float64), inside + total_noises**2 * max(p - n - d, 0))
+
+    def unclipped_path(
+        self, clip_norm: float, flow: float, total_noises: Array, rng: np.random.Generator
+    ) -> tuple[Array, Array, Array, float]:
+        """Follow the process without clipping for each √T·s, the first of them 0; C is only compared with.
+
+        Returns the largest |residual| of all records and steps, the largest |residual − that without noise|, the share
+        of records whose gradient reaches C at some step, and the share at the start.
+        """
+        (n, d), p = self.X.shape, self.p
+        steps = max(60, math.ceil(8 * flow * self._steepness()))
+        rate, stds = flow / steps, (total_noises / math.sqrt(steps)).astype(np.float32)
+        limit = clip_norm / math.sqrt(p * _SQUARE) / 2
+        b, h = np.zeros((d, len(stds)), np.float32), np.zeros((n, len(stds)), np.float32)
+        largest, added, over = np.zeros(len(stds)), np.zeros(len(stds)), np.zeros(h.shape, bool)
+        at_once = 0.0
+        for step in range(steps + 1):
+            residuals = np.float32(_LINEAR) * (self.X @ b) + np.float32(_REST) * h - self.y[:, None].astype(np.float32)
+            largest = np.maximum(largest, np.abs(residuals).max(axis=0))
+            added = np.maximum(added, np.abs(residuals - residuals[:, :1]).max(axis=0))
+            over |= np.abs(residuals) >= limit
+            if step == 0:
+                at_once = float(over.mean())
+            b += stds * math.sqrt(p / d) * rng.standard_normal(b.shape, dtype=np.float32)
+            b -= np.float32(2 * rate * p * _LINEAR / (n * d)) * (self.X.T @ residuals)
+            h += stds * math.sqrt(p) * rng.standard_normal(h.shape, dtype=np.float32)
+            h -= np.float32(2 * rate * p * _REST / n) * residuals
+        return largest, added, over.mean(axis=0), at_once
+
+    def _steepness(self) -> float:
+        """λ_max/n of K, nearly: (p/d)μ₁²(1 + √(d/n))² + pμ_>²/n; steps with 2ηλ_max/n ≤ ¼ are near the flow."""
+        (n, d), p = self.X.shape, self.p
+        return p / d * _LINEAR**2 * (1 + math.sqrt(d / n)) ** 2 + p * _REST**2 / n

@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 
 EPSILON = 4.0
 RULES = ("exact", "paper")
-_COLOURS = {"exact": "tab:blue", "paper": "tab:orange", "star": "tab:green"}
+_COLOURS = {"star": "C2", "paper": "C1", "exact": "C0"}
 
 
 def _noise_multipliers(n: int) -> dict[str, float]:
@@ -121,20 +121,17 @@ def loss_against_width(scale: str, rng: np.random.Generator) -> PaperResult:
         plateau = float(mean["paper"][wide].mean())
         claims.insert(2, Claim("the paper's rule plateaus near .44 (.40 to .46)", 0.40 < plateau < 0.46, plateau))
 
-    def draw_figure(figure: Any) -> None:
-        draw_widths(figure, rows, d, n)
-
     settings = _settings(d, n) | {"draws": draws, "widths": widths.tolist(), "clip": "½√p", "times": times}
     notes = (
         f"{draws} draws of data and features, 2 noise seeds each, remaining noise averaged exactly",
         "ηTp/d chosen on 'validation' rows: selection not covered by the guarantee",
     )
-    return PaperResult(settings, rows, claims, draw_figure, notes)
+    return PaperResult(settings, rows, claims, lambda figure: draw_widths(figure, settings, rows), notes)
 
 
-def draw_widths(figure: Any, rows: list[dict[str, Any]], d: int, n: int) -> None:
+def draw_widths(figure: Any, settings: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     """Mean losses over draws against p, with standard errors."""
-    axes = figure.subplots()
+    axes, d, n = figure.subplots(), settings["d"], settings["n"]
     widths = np.unique([row["p"] for row in rows])
     draws = len({row["draw"] for row in rows})
     for name, label in (("star", "θ*"), ("paper", "θᵖ, paper's noise"), ("exact", "θᵖ, exact noise")):
@@ -215,7 +212,7 @@ def loss_against_steps(scale: str, rng: np.random.Generator) -> PaperResult:
         best = _optima(settings, rows, rule, "steps")
         falls = bool((np.diff(best) < 0).all())
         claims.append(Claim(f"the best T falls with p ({rule} rule)", falls, float(best[0] / best[-1])))
-    return PaperResult(settings, rows, claims, _draw_curves(settings, rows, "steps", "iterations T"), _TIME_NOTES)
+    return PaperResult(settings, rows, claims, lambda figure: draw_steps(figure, settings, rows), _TIME_NOTES)
 
 
 def loss_against_scaled_time(scale: str, rng: np.random.Generator) -> PaperResult:
@@ -243,7 +240,7 @@ def loss_against_scaled_time(scale: str, rng: np.random.Generator) -> PaperResul
         "noise it spread by 1.215, and an earlier version allowed two steps)"
     )
     return PaperResult(
-        settings, rows, claims, _draw_curves(settings, rows, "scaled_time", "ηTp/d"), (*_TIME_NOTES, note)
+        settings, rows, claims, lambda figure: draw_scaled_time(figure, settings, rows), (*_TIME_NOTES, note)
     )
 
 
@@ -286,17 +283,17 @@ def clip_and_time(scale: str, rng: np.random.Generator) -> PaperResult:
         for i, c in enumerate(clips)
     ]
 
-    def draw_figure(figure: Any) -> None:
-        draw_regions(figure, maps, clips, scaled_times)
-
     settings = _settings(d, n) | {"p": p, "draws": draws, "cells": cells, "interpolant": star}
-    return PaperResult(
-        settings, rows, claims, draw_figure, (f"{draws} draws of data and features, one noise seed each",)
-    )
+    notes = (f"{draws} draws of data and features, one noise seed each",)
+    return PaperResult(settings, rows, claims, lambda figure: draw_regions(figure, settings, rows), notes)
 
 
-def draw_regions(figure: Any, maps: dict[str, Array], clips: Array, scaled_times: Array) -> None:
+def draw_regions(figure: Any, settings: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     """Two heat maps (times, clips), every cell whole."""
+    clips, scaled_times = (np.unique([row[axis] for row in rows]) for axis in ("clip", "scaled_time"))
+    cells = settings["cells"]
+    maps = {rule: np.reshape([row["test_loss"] for row in rows if row["rule"] == rule], (cells, cells))
+            for rule in RULES}  # fmt: skip
     panels = figure.subplots(1, 2, sharey=True)
     across, up = cell_edges(clips), cell_edges(scaled_times)
     for axes, rule in zip(panels, ("paper", "exact"), strict=True):
@@ -330,17 +327,25 @@ def _region_claims(losses: Array, clips: Array, times: Array, rule: str) -> Iter
     )
 
 
-def _draw_curves(settings: dict[str, Any], rows: list[dict[str, Any]], axis: str, label: str) -> Any:
-    def draw_figure(figure: Any) -> None:
-        panels = figure.subplots(1, 2, sharey=True)
-        for axes, rule in zip(panels, ("paper", "exact"), strict=True):
-            for p in settings["widths"]:
-                axes.plot(*_curve(rows, p, rule, axis), "o-", ms=2.5, label=f"p={p}")
-            axes.set(xscale="log", xlabel=label, title=f"{rule} noise")
-        panels[0].set_ylabel("test loss")
-        panels[1].legend(fontsize=8)
+def draw_steps(figure: Any, settings: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """Losses against T."""
+    _draw_curves(figure, settings, rows, "steps", "iterations T")
 
-    return draw_figure
+
+def draw_scaled_time(figure: Any, settings: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """Losses against ηTp/d."""
+    _draw_curves(figure, settings, rows, "scaled_time", "ηTp/d")
+
+
+def _draw_curves(figure: Any, settings: dict[str, Any], rows: list[dict[str, Any]], axis: str, label: str) -> None:
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, rule in zip(panels, ("paper", "exact"), strict=True):
+        for p in settings["widths"]:
+            x, loss = _curve(rows, p, rule, axis)
+            axes.errorbar(x, loss, _curve_error(rows, p, rule, axis), fmt="o-", ms=2.5, label=f"p={p}")
+        axes.set(xscale="log", xlabel=label, title=f"{rule} noise")
+    panels[0].set_ylabel(f"test loss, mean of {settings['draws']} draws (bars: standard errors)")
+    panels[1].legend()
 
 
 def _curve(rows: list[dict[str, Any]], p: int, rule: str, axis: str) -> tuple[Array, Array]:
@@ -348,6 +353,16 @@ def _curve(rows: list[dict[str, Any]], p: int, rule: str, axis: str) -> tuple[Ar
     chosen = [row for row in rows if row["p"] == p and row["rule"] == rule]
     x = np.unique([row[axis] for row in chosen])
     return x, np.array([np.mean([row["test_loss"] for row in chosen if row[axis] == value]) for value in x])
+
+
+def _curve_error(rows: list[dict[str, Any]], p: int, rule: str, axis: str) -> Array:
+    """Standard errors over draws, at the places of `_curve`."""
+    chosen = [row for row in rows if row["p"] == p and row["rule"] == rule]
+    found = []
+    for value in np.unique([row[axis] for row in chosen]):
+        losses = [row["test_loss"] for row in chosen if row[axis] == value]
+        found.append(np.std(losses, ddof=1) / math.sqrt(len(losses)) if len(losses) > 1 else 0.0)
+    return np.array(found)
 
 
 def _by_width(rows: list[dict[str, Any]], widths: Array, name: str) -> Array:

@@ -19,17 +19,18 @@ from gratis.planning.random_features import plan_random_features, theorem_2_term
 from gratis.planning.twins.random_features_twin import SignTwin, draw_sign_twin
 from gratis.records.budget import Budget
 from gratis_papers.gaussian_features import GaussianFeatures
+from gratis_papers.house_style import SMALLEST
 from gratis_papers.registry import Claim, PaperResult
 from gratis_papers.s2_drawing import plain_logarithms
 from gratis_papers.sweeps import sweep
 
-__all__ = ["price_against_records"]
+__all__ = ["BUDGETS", "FEATURES", "INPUTS", "choices", "price_against_records"]
 
 Array = NDArray[np.float64]
 Row = dict[str, Any]
 
 # d ≪ n ≪ d^{3/2} is 2/3 < b < 1, n = O(√p) is a ≥ 2.
-_INPUTS, _FEATURES = 0.7, 2
+INPUTS, FEATURES = 0.7, 2
 # ε = n^{−1/10} is o(1), and far above d/n = n^{−3/10} as (7) asks.
 BUDGETS = {"ε = 4": (4.0, 0.0), "ε = 1": (1.0, 0.0), "ε = n^(−1/10)": (1.0, 0.1)}
 CHOICES = {
@@ -63,7 +64,7 @@ def choices(n: int, d: int, p: int, budget: str) -> dict[str, tuple[float, float
 
 def one_draw(n: int, draw: int, true_features: bool, rng: np.random.Generator) -> Row:
     """Test loss of θ* and R_P of every budget and choice on one draw."""
-    d, p = round(n**_INPUTS), n**_FEATURES
+    d, p = round(n**INPUTS), n**FEATURES
     if true_features:
         twin = draw_sign_twin(n, d, p, TANH, rng=rng, n_test=2000, widest=10**9, dtype=np.float32)
         star = twin.interpolant_loss
@@ -133,11 +134,8 @@ def price_against_records(scale: str, rng: np.random.Generator) -> PaperResult:
         )  # fmt: skip
     claims.append(_agreement(rows, true_draws))
 
-    def draw_figure(figure: Any) -> None:
-        draw_prices(figure, rows)
-
     shown = {
-        "inputs": f"d = n^{_INPUTS}", "features": f"p = n^{_FEATURES}", "draws": {str(n): k for n, k in draws.items()},
+        "inputs": f"d = n^{INPUTS}", "features": f"p = n^{FEATURES}", "draws": {str(n): k for n, k in draws.items()},
         "draws_of_true_features": {str(n): k for n, k in true_draws.items()}, "activation": "tanh",
         "target": "sign(uᵀx)", "budgets": {name: list(one) for name, one in BUDGETS.items()}, "delta": "1/n",
         "neighbouring": "replace-one",
@@ -147,12 +145,12 @@ def price_against_records(scale: str, rng: np.random.Generator) -> PaperResult:
         "lines: features in their Gaussian form, φ(Vx) = μ₁Vx + μ_>g with rows of length √d; crosses: true features",
         "planned: `gratis plan`'s clip and time for these n, d, p and ε, from twins of at most 1000 rows drawn apart",
         f"(8) as printed is run up to n = {_MOST_LITERAL}: its paths are ln²n long and its noise carries ln⁴n, so that "
-        f"the bound's first term, d·ln⁵n/(nε), rises until n = e^{5 / (1 - _INPUTS):.1f} at fixed ε",
+        f"the bound's first term, d·ln⁵n/(nε), rises until n = e^{5 / (1 - INPUTS):.1f} at fixed ε",
     )
-    return PaperResult(shown, rows, claims, draw_figure, notes)
+    return PaperResult(shown, rows, claims, lambda figure: draw_prices(figure, shown, rows), notes)
 
 
-def draw_prices(figure: Any, rows: list[Row]) -> None:
+def draw_prices(figure: Any, _: Row, rows: list[Row]) -> None:
     """Losses as planned, R_P of all choices but (8), and (8)."""
     draws, true = (sorted({row["n"] for row in rows if row["true_features"] == kind}) for kind in (False, True))
     sizes = np.array(draws)
@@ -174,22 +172,22 @@ def draw_prices(figure: Any, rows: list[Row]) -> None:
         middle.errorbar(true, *_prices(rows, true, budget, "planned", true_features=True), fmt="x", ms=8,
                         color=f"C{colour}", label="as planned, true features" if colour == 0 else None)  # fmt: skip
     left.axhline(1 - 2 / math.pi, color="grey", lw=0.7, ls=":")
-    left.text(sizes[0], 1 - 2 / math.pi + 0.005, "best linear function", fontsize=7, color="grey")
+    left.text(sizes[0], 1 - 2 / math.pi + 0.005, "best linear function", size=SMALLEST, color="grey")
     left.set(xscale="log", ylim=(0.3, 1), xlabel="n", ylabel="test loss", title="Test loss as planned")
     middle.set(xscale="log", yscale="log", xlabel="n", ylabel="R_P", title="Price of privacy (thin: three terms)")
     right.set(xscale="log", yscale="log", xlabel="n", title="(8) with its logarithms")
     middle.set_ylim(bottom=0.004)  # room for the legend
     for axes, place in ((left, "upper right"), (middle, "lower left"), (right, "upper left")):
-        axes.legend(fontsize=7, loc=place)
+        axes.legend(loc=place)
         plain_logarithms(axes, "x", dense=axes is right)
-    figure.suptitle("Random features, p = n², d = n^0.7, δ = 1/n, replace-one", fontsize=11)
+    figure.suptitle("Random features, p = n², d = n^0.7, δ = 1/n, replace-one")
 
 
 def _bound(sizes: Array, budget: str) -> Array:
     first, power = BUDGETS[budget]
     return np.array(
         [
-            sum(theorem_2_terms(int(n), round(float(n) ** _INPUTS), epsilon=first * float(n) ** -power).values())
+            sum(theorem_2_terms(int(n), round(float(n) ** INPUTS), epsilon=first * float(n) ** -power).values())
             for n in sizes
         ]
     )

@@ -14,8 +14,9 @@ from gratis.audits.attacked_models import DELTA, interpolant, pictures, private_
 from gratis.audits.reconstruction import FrozenLayer, chance_error, match_points, reconstruct
 from gratis.models.random_features import RELU, Activation, RandomFeatures
 from gratis_papers.registry import Claim, PaperResult
+from gratis_papers.sweeps import sweep
 
-__all__ = ["attack_row", "reconstruction"]
+__all__ = ["attack_on_pictures", "attack_row", "one_attack", "reconstruction"]
 
 Array = NDArray[Any]
 
@@ -54,41 +55,119 @@ def attack_row(
     }
 
 
+def one_attack(
+    n: int, d: int, p: int, draw: int, mu: float | None, steps: int, hops: int, rng: np.random.Generator
+) -> dict[str, Any]:
+    """Attack one model on the sphere, trained without privacy (μ = None) or with; both see the same problems."""
+    X, y = sphere_problem(n, d, np.random.default_rng([n, d, p, draw]))
+    features = RandomFeatures(n_inputs=d, n_features=p, activation=RELU, seed=draw)
+    theta = interpolant(features, X, y) if mu is None else private_parameters(features, X, y, mu, draw)
+    return {"chance": chance_error(X, rng), **attack_row(theta, features, X, rng, hops=hops, steps=steps)}
+
+
+def attack_on_pictures(side: int, p: int, mu: float | None, steps: int, hops: int, rng: np.random.Generator) -> Any:
+    """Attack ten pictures; returns the matched points too, which are drawn."""
+    images, labels, _, _ = pictures(10, side)
+    plain = RandomFeatures(n_inputs=images.shape[1], n_features=p, activation=RELU, seed=2)
+    features = RandomFeatures(n_inputs=images.shape[1], n_features=p, activation=BOTH_PARITIES, seed=2)
+    theta = interpolant(features, images, labels) if mu is None else private_parameters(features, images, labels, mu, 2)
+    layer = FrozenLayer(FrozenLayer.from_features(plain).weights, _both, _both_derivative)
+    # One attack takes minutes: its start is fixed, whatever the other one's is.
+    found = reconstruct(theta, layer, len(images), rng=np.random.default_rng(0), steps=steps, hops=hops)
+    matched = match_points(images, found.points)
+    return {
+        "p": p,
+        "ratio": p / images.size,
+        "error": matched.mean_error,
+        "chance": chance_error(images, rng),
+        "residual": found.residual,
+        "gradients": found.gradients,
+        "points": np.round(matched.points, 3).tolist(),
+    }
+
+
 def reconstruction(scale: str, rng: np.random.Generator) -> PaperResult:
     """Sweep of p/(nd), the authors' setting, private training at ε = 8 and beyond, and images."""
-    full = scale == "full"
-    n, d, seeds = (10, 40, 3) if full else (5, 16, 1)
+    full, seed = scale == "full", int(rng.integers(2**62))
+    n, d, draws = (10, 40, 3) if full else (5, 16, 1)
     # The attack on private training has the same effort as that on the other.
-    steps, hops = (1000, 6) if full else (300, 2)
+    steps, hops = (1000, 10) if full else (300, 2)
     ratios = [0.1, 0.25, 0.5, 1, 1.5, 2, 3, 5, 10] if full else [0.1, 0.5, 1, 2, 5, 10]
-    rows: list[dict[str, Any]] = []
-    chance = []
     mu = gdp_mu_lower_bound(epsilon=8.0, delta=DELTA)
+    common = {"n": n, "d": d, "steps": steps, "hops": hops}
+    tasks: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    if full:
+        theirs = {"n": 20, "d": 100, "p": 20_000, "draw": 1, "mu": None, "steps": 2000, "hops": hops}
+        tasks.append(({"training": "none", "setting": _AUTHORS}, theirs))
     for ratio in ratios:
-        for seed in range(seeds):
-            X, y = sphere_problem(n, d, rng)
-            chance.append(chance_error(X, rng))
-            features = RandomFeatures(n_inputs=d, n_features=max(n, round(ratio * n * d)), activation=RELU, seed=seed)
-            rows.append(
-                {
-                    "training": "none",
-                    **attack_row(interpolant(features, X, y), features, X, rng, hops=hops, steps=steps),
-                }
+        for draw in range(draws):
+            p = max(n, round(ratio * n * d))
+            tasks.append(({"training": "none"}, {**common, "p": p, "draw": draw, "mu": None}))
+            tasks.append(
+                ({"training": "private", "epsilon": 8.0, "mu": mu}, {**common, "p": p, "draw": draw, "mu": mu})
             )
-            theta = private_parameters(features, X, y, mu, seed)
-            row = attack_row(theta, features, X, rng, hops=hops, steps=steps)
-            rows.append({"training": "private", "epsilon": 8.0, "mu": mu, **row})
-    level = float(np.mean(chance))
-    draws = 5 if full else 1
-    by_budget = [row for seed in range(draws) for row in _success_by_budget(n, d, full, seed, steps, hops, rng)]
-    rows += by_budget
-    succeeded = [row["epsilon"] for row in by_budget if row["error"] < 0.5 * level]
+    for draw in range(5 if full else 1):
+        for budget in np.logspace(1, 5, 9 if full else 2).tolist():
+            said = {"training": "by budget", "mu": budget, "draw": draw,
+                    "epsilon": gdp_epsilon_upper_bound(mu=budget, delta=DELTA)}  # fmt: skip
+            tasks.append((said, {**common, "p": 10 * n * d, "draw": draw, "mu": budget}))
+    found = sweep(one_attack, [setting for _, setting in tasks], seed=seed)
+    rows: list[dict[str, Any]] = [said | row for (said, _), row in zip(tasks, found, strict=True)]
+    side, p = (16, 100_000) if full else (4, 4000)
+    effort = {"steps": 600, "hops": 2} if full else {"steps": 100, "hops": 0}
+    budgets = {"pictures": None, "pictures, private": mu}
+    shown = sweep(attack_on_pictures, [{"side": side, "p": p, "mu": one, **effort} for one in budgets.values()],
+                  seed=seed)  # fmt: skip
+    rows += [{"training": kind, **row} for kind, row in zip(budgets, shown, strict=True)]
+    images, _, shape, source = pictures(10, side)
+    settings = {
+        "n": n, "d": d, "draws": draws, "ratios": ratios, "activation": "relu", "delta": DELTA,
+        "private": "C=½√p, ηT=5d/p, 100 steps, replace-one", "attack": {"steps": steps, "hops": hops},
+        "pictures": {"source": source, "shape": list(shape), "originals": np.round(images, 3).tolist()},
+    }  # fmt: skip
+    notes = (
+        f"chance after matching {_chance(rows):.3f} (√2 before); errors are ‖x − x̂‖/√d after Hungarian matching",
+        _first_broken(rows),
+        f"pictures: 10 of {source}, {shape[0]}×{shape[1]}, d={images.shape[1]}, p={p}, an activation with Hermite "
+        f"coefficients of both parities; chance {shown[0]['chance']:.3f}",
+    )
+    return PaperResult(
+        settings, rows, judge_attacks(settings, rows), lambda figure: draw_attacks(figure, settings, rows), notes
+    )  # fmt: skip
+
+
+_AUTHORS = "authors: n=20, d=100, p=20000"
+
+
+def _chance(rows: list[dict[str, Any]]) -> float:
+    return float(np.mean([row["chance"] for row in rows if row["training"] == "none" and "setting" not in row]))
+
+
+def _first_broken(rows: list[dict[str, Any]]) -> str:
+    tried = [row for row in rows if row["training"] == "by budget"]
+    broken = [row["epsilon"] for row in tried if row["error"] < 0.5 * _chance(rows)]
+    count = len({row["draw"] for row in tried})
+    return (
+        f"private training is first broken (error below half of chance, p = 10nd, any of {count} draws of the problem) "
+        f"at ε ≈ {min(broken):.3g}"
+        if broken
+        else "no budget tried lets the attack succeed on private training"
+    )
+
+
+def _errors(settings: dict[str, Any], rows: list[dict[str, Any]], kind: str, ratio: float) -> list[float]:
+    p = max(settings["n"], round(ratio * settings["n"] * settings["d"]))
+    return [row["error"] for row in rows if row["training"] == kind and row["p"] == p and "setting" not in row]
+
+
+def judge_attacks(settings: dict[str, Any], rows: list[dict[str, Any]]) -> list[Claim]:
+    """The threshold, private training, the authors' setting, pictures."""
 
     def mean(kind: str, ratio: float) -> float:
-        p = max(n, round(ratio * n * d))
-        return float(np.mean([r["error"] for r in rows if r["training"] == kind and r["p"] == p]))
+        return float(np.mean(_errors(settings, rows, kind, ratio)))
 
-    least_private = min(mean("private", ratio) for ratio in ratios) / level
+    level = _chance(rows)
+    least_private = min(mean("private", ratio) for ratio in settings["ratios"]) / level
     claims = [
         Claim("near 0 at p = 10·nd: mean error below .05", mean("none", 10) < 0.05, mean("none", 10)),
         Claim("near chance below: error above .8 of chance at p = nd/2", mean("none", 0.5) > 0.8 * level,
@@ -98,88 +177,42 @@ def reconstruction(scale: str, rng: np.random.Generator) -> PaperResult:
         Claim("private training at ε = 8 stays near chance (above .9 of it) at every p", least_private > 0.9,
               least_private),
     ]  # fmt: skip
-    notes = [f"chance after matching {level:.3f} (√2 before); errors are ‖x − x̂‖/√d after Hungarian matching"]
-    notes.append(
-        f"private training is first broken (error below half of chance, p = 10nd, any of {draws} draws of the problem) "
-        f"at ε ≈ {min(succeeded):.3g}"
-        if succeeded else "no budget tried lets the attack succeed on private training"
-    )  # fmt: skip
-    if full:
-        X, y = sphere_problem(20, 100, rng)
-        features = RandomFeatures(n_inputs=100, n_features=20_000, activation=RELU, seed=1)
-        rows.append({"training": "none", "setting": "authors: n=20, d=100, p=20000",
-                     **attack_row(interpolant(features, X, y), features, X, rng, hops=hops)})  # fmt: skip
-        claims.append(Claim("authors' setting n=20, d=100, p=20000: error below .05", rows[-1]["error"] < 0.05,
-                            rows[-1]["error"]))  # fmt: skip
-    side, p = (16, 100_000) if full else (4, 4000)
-    images, labels, shape, source = pictures(10, side)
-    weights = FrozenLayer.from_features(
-        RandomFeatures(n_inputs=images.shape[1], n_features=p, activation=RELU, seed=2)
-    ).weights
-    layer = FrozenLayer(weights, _both, _both_derivative)
-    features = RandomFeatures(n_inputs=images.shape[1], n_features=p, activation=BOTH_PARITIES, seed=2)
-    trained = {
-        "no privacy": interpolant(features, images, labels),
-        "private, ε = 8": private_parameters(features, images, labels, mu, 2),
-    }
-    at_chance = chance_error(images, rng)
-    notes.append(f"pictures: 10 of {source}, {shape[0]}×{shape[1]}, d={images.shape[1]}, p={p},"
-                 f" an activation with Hermite coefficients of both parities; chance {at_chance:.3f}")  # fmt: skip
-    shown = {}
-    for kind, theta in trained.items():
-        # One attack takes minutes: its start is fixed, whatever was drawn before.
-        start = np.random.default_rng(0)
-        found = reconstruct(theta, layer, len(images), rng=start, steps=600 if full else 100, hops=2 if full else 0)
-        shown[kind] = match_points(images, found.points)
-        rows.append({"training": kind, "setting": notes[-1], "p": p, "ratio": p / images.size,
-                     "error": shown[kind].mean_error, "residual": found.residual,
-                     "gradients": found.gradients})  # fmt: skip
-    words = "Each row of X̂ is close to a training sample"
-    error = shown["no privacy"].mean_error
-    claims.append(Claim("pictures: mean error below .1", error < 0.1, error, words=words))
-    hidden = shown["private, ε = 8"].mean_error / at_chance
+    claims += [
+        Claim("authors' setting n=20, d=100, p=20000: error below .05", row["error"] < 0.05, row["error"])
+        for row in rows
+        if row.get("setting") == _AUTHORS
+    ]
+    clear, hidden = (next(r for r in rows if r["training"] == kind) for kind in ("pictures", "pictures, private"))
+    claims.append(Claim("pictures: mean error below .1", clear["error"] < 0.1, clear["error"],
+                        words="Each row of X̂ is close to a training sample"))  # fmt: skip
+    share = hidden["error"] / hidden["chance"]
     claims.append(Claim("pictures: private training at ε = 8 stays near chance (above .9 of it), by the same attack",
-                        hidden > 0.9, hidden))  # fmt: skip
-
-    def draw_figure(figure: Any) -> None:
-        top, bottom = figure.subfigures(2, 1, height_ratios=[1.5, 1])
-        axes = top.subplots()
-        for kind, label in (("none", "no privacy"), ("private", "private, ε = 8")):
-            axes.plot(ratios, [mean(kind, ratio) for ratio in ratios], "o-", label=label)
-            single = [r for r in rows if r["training"] == kind and "setting" not in r]
-            axes.plot([r["ratio"] for r in single], [r["error"] for r in single], ".", color="grey", ms=3)
-        axes.axhline(level, color="grey", lw=0.7, ls=":", label="chance")
-        axes.axvline(1, color="grey", lw=0.7, ls=":")
-        axes.set(xscale="log", xlabel="p / (nd)", ylabel="‖x − x̂‖/√d after matching", ylim=(-0.03, 1.45))
-        axes.set_title(f"Reconstruction of the training points, n={n}, d={d}, ReLU random features")
-        axes.legend()
-        panels = bottom.subplots(3, len(images))
-        private = shown["private, ε = 8"].points
-        for i, column in enumerate(panels.T):
-            for axis, row in zip(column, (images[i], shown["no privacy"].points[i], private[i]), strict=True):
-                low, high = images[i].min(), images[i].max()
-                axis.imshow(np.clip((row.reshape(shape) - low) / (high - low), 0, 1).squeeze(), cmap="gray")
-                axis.set_axis_off()
-        bottom.suptitle(
-            f"{source}: originals; reconstructions; reconstructions from private training, ε = 8", fontsize=9
-        )
-
-    settings = {"n": n, "d": d, "seeds": seeds, "ratios": ratios, "activation": "relu", "delta": DELTA,
-                "private": "C=½√p, ηT=5d/p, 100 steps, replace-one",
-                "attack": {"steps": steps, "hops": hops}}  # fmt: skip
-    return PaperResult(settings, rows, claims, draw_figure, tuple(notes))
+                        share > 0.9, share))  # fmt: skip
+    return claims
 
 
-def _success_by_budget(
-    n: int, d: int, full: bool, seed: int, steps: int, hops: int, rng: np.random.Generator
-) -> list[dict[str, Any]]:
-    """Attack private training at p = 10nd with ever larger budgets, on one draw of the problem."""
-    X, y = sphere_problem(n, d, rng)
-    features = RandomFeatures(n_inputs=d, n_features=10 * n * d, activation=RELU, seed=seed)
-    rows = []
-    for mu in np.logspace(1, 5, 9 if full else 2):
-        theta = private_parameters(features, X, y, float(mu), seed)
-        rows.append({"training": "by budget", "draw": seed, "mu": float(mu),
-                     "epsilon": gdp_epsilon_upper_bound(mu=float(mu), delta=DELTA),
-                     **attack_row(theta, features, X, rng, hops=hops, steps=steps)})  # fmt: skip
-    return rows
+def draw_attacks(figure: Any, settings: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """Errors against p/(nd), every draw a dot; below, pictures and what was found of them."""
+    figure.set_size_inches(9, 7)
+    top, bottom = figure.subfigures(2, 1, height_ratios=[1.5, 1])
+    axes, ratios = top.subplots(), settings["ratios"]
+    for kind, label in (("none", "no privacy"), ("private", "private, ε = 8")):
+        draws = [_errors(settings, rows, kind, ratio) for ratio in ratios]
+        means = np.array([np.mean(one) for one in draws])
+        bars = [means - [min(one) for one in draws], [max(one) for one in draws] - means]
+        axes.errorbar(ratios, means, np.maximum(bars, 0), fmt="o-", label=f"{label} (bars: all draws)")
+    axes.axhline(_chance(rows), color="grey", lw=0.7, ls=":", label="chance")
+    axes.axvline(1, color="grey", lw=0.7, ls=":")
+    axes.set(xscale="log", xlabel="p / (nd)", ylabel="‖x − x̂‖/√d after matching", ylim=(-0.03, 1.45))
+    axes.set_title(f"Reconstruction of the training points, n={settings['n']}, d={settings['d']}, ReLU random features")
+    axes.legend()
+    shown = settings["pictures"]
+    originals = np.array(shown["originals"])
+    found = [next(np.array(r["points"]) for r in rows if r["training"] == kind)
+             for kind in ("pictures", "pictures, private")]  # fmt: skip
+    for i, column in enumerate(bottom.subplots(3, len(originals)).T):
+        low, high = originals[i].min(), originals[i].max()
+        for axis, row in zip(column, (originals[i], *(points[i] for points in found)), strict=True):
+            axis.imshow(np.clip((row.reshape(shown["shape"]) - low) / (high - low), 0, 1).squeeze(), cmap="gray")
+            axis.set_axis_off()
+    bottom.suptitle(f"{shown['source']}: originals; reconstructions; reconstructions from private training, ε = 8")

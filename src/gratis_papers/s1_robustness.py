@@ -109,8 +109,30 @@ def robustness(scale: str, rng: np.random.Generator) -> PaperResult:
         else:
             rows += sensitivity_rows("MNIST 0-1", problem, features=features, neurons=neurons[1:], rng=rng)
 
-    def chosen(model: str, activation: str, n: int, data: str = "sphere") -> list[dict[str, Any]]:
-        return [r for r in rows if (r["model"], r["activation"], r["n"], r["data"]) == (model, activation, n, data)]
+    settings = {
+        "d": d,
+        "n": list(sizes),
+        "labels_turned_round": _FLIPPED,
+        "n_test": n_test,
+        "features": features,
+        "neurons": neurons,
+    }
+    return PaperResult(
+        settings, rows, judge_sensitivity(settings, rows), lambda figure: draw_sensitivity(figure, settings, rows),
+        tuple(notes),
+    )  # fmt: skip
+
+
+def _chosen(rows: list[dict[str, Any]], model: str, activation: str, n: int, data: str) -> list[dict[str, Any]]:
+    return [r for r in rows if (r["model"], r["activation"], r["n"], r["data"]) == (model, activation, n, data)]
+
+
+def judge_sensitivity(settings: dict[str, Any], rows: list[dict[str, Any]]) -> list[Claim]:
+    """S1's laws for random and tangent features, and the law of robustness."""
+    d, sizes = settings["d"], settings["n"]
+
+    def chosen(model: str, activation: str, n: int) -> list[dict[str, Any]]:
+        return _chosen(rows, model, activation, n, "sphere")
 
     claims = []
     for n in sizes:
@@ -126,6 +148,15 @@ def robustness(scale: str, rng: np.random.Generator) -> PaperResult:
         wide = chosen("RF", "tanh", n)
         flat = wide[-1]["sensitivity"] / next(r for r in wide if r["p"] >= 4 * max(n, d))["sensitivity"]
         claims.append(Claim(f"RF, tanh, n={n}: does not fall once p ≫ n, d (ratio above .85)", flat > 0.85, flat))
+    if len(sizes) > 1:
+        # S1's case 1, n ≤ d; the largest n lies a little beyond. Claimed after it was seen in the table.
+        for activation in ("tanh", "softplus"):
+            law = [chosen("RF", activation, n)[-1]["sensitivity"] / math.sqrt(n) for n in sizes]
+            claims.append(
+                Claim(f"RF, {activation}: at the largest p, S goes like √n (S/√n within a factor 1.25 from n = "
+                      f"{sizes[0]} to {sizes[-1]})", max(law) < 1.25 * min(law), max(law) / min(law),
+                      words="Ω(√d·√(nd)/d) = Ω(√n)")
+            )  # fmt: skip
 
     noisy = "Lip(f) = Ω(√(nd/p))"
     for model, activation in (("RF", "tanh"), ("RF", "softplus"), ("NTK", "cosine"), ("NTK", "softplus")):
@@ -138,35 +169,30 @@ def robustness(scale: str, rng: np.random.Generator) -> PaperResult:
                             min(kept), words=noisy))  # fmt: skip
     everywhere = min(r["sensitivity"] / r["law"] for r in rows if r["data"] == "sphere")
     claims.append(Claim("S is at least √(nd/p) itself at every point", everywhere > 1, everywhere, words=noisy))
+    return claims
 
-    def draw_figure(figure: Any) -> None:
-        from matplotlib.ticker import NullFormatter
 
-        panels = figure.subplots(1, 2, sharey=True)
-        for axes, model in zip(panels, ("RF", "NTK"), strict=True):
-            for activation, style in (("tanh", "-"), ("cosine", "-"), ("softplus", "--")):
-                for colour, (data, n) in enumerate(dict.fromkeys((r["data"], r["n"]) for r in rows)):
-                    found = chosen(model, activation, n, data)
-                    if found:
-                        axes.plot([r["p"] for r in found], [r["sensitivity"] for r in found], "o" + style, ms=3,
-                                  color=f"C{colour}", label=f"{activation}, {data}, n={n}")  # fmt: skip
-            for n in sizes:
-                found = chosen(model, "softplus", n)
-                axes.plot([r["p"] for r in found], [r["law"] for r in found], ":", color="black", lw=1,
-                          label="law √(nd/p), by n" if n == sizes[0] else None)  # fmt: skip
-            axes.set(xscale="log", yscale="log", xlabel="parameters p", title=f"{model} features")
-            axes.xaxis.set_minor_formatter(NullFormatter())
-            # Below the panel: a legend must not lie on the law.
-            axes.legend(fontsize=6, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
-        panels[0].set_ylabel("S(x) = ‖x‖·‖∇f(x)‖, mean over test points")
-        figure.suptitle(f"Sensitivity of minimum-norm interpolants, d={d}")
+def draw_sensitivity(figure: Any, settings: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """S against p, with the standard error of the mean over test points."""
+    from matplotlib.ticker import NullFormatter
 
-    settings = {
-        "d": d,
-        "n": list(sizes),
-        "labels_turned_round": _FLIPPED,
-        "n_test": n_test,
-        "features": features,
-        "neurons": neurons,
-    }
-    return PaperResult(settings, rows, claims, draw_figure, tuple(notes))
+    figure.set_size_inches(11, 6)
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, model in zip(panels, ("RF", "NTK"), strict=True):
+        for activation, style in (("tanh", "-"), ("cosine", "-"), ("softplus", "--")):
+            for colour, (data, n) in enumerate(dict.fromkeys((r["data"], r["n"]) for r in rows)):
+                found = _chosen(rows, model, activation, n, data)
+                if found:
+                    errors = [r["spread"] / math.sqrt(settings["n_test"]) for r in found]
+                    axes.errorbar([r["p"] for r in found], [r["sensitivity"] for r in found], errors, fmt="o" + style,
+                                  ms=3, color=f"C{colour}", label=f"{activation}, {data}, n={n}")  # fmt: skip
+        for n in settings["n"]:
+            found = _chosen(rows, model, "softplus", n, "sphere")
+            axes.plot([r["p"] for r in found], [r["law"] for r in found], ":", color="black", lw=1,
+                      label="law √(nd/p), by n" if n == settings["n"][0] else None)  # fmt: skip
+        axes.set(xscale="log", yscale="log", xlabel="parameters p", title=f"{model} features")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        # Below the panel: a legend must not lie on the law.
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2)
+    panels[0].set_ylabel("S(x) = ‖x‖·‖∇f(x)‖, mean over test points")
+    figure.suptitle(f"Sensitivity of minimum-norm interpolants, d={settings['d']}")

@@ -95,7 +95,6 @@ def kernel_staircase(scale: str, rng: np.random.Generator) -> PaperResult:
     else:
         sizes = {12: np.logspace(0.5, 2.6, 6), 40: np.logspace(0.5, 2.6, 5)}
     rows: list[dict[str, Any]] = []
-    curves: dict[int, tuple[Array, Array]] = {}
     for d, counts in sizes.items():
         kernel = spherical_kernel(np.exp, d)
         for n in tracked(np.unique(np.rint(counts).astype(int)).tolist(), f"rows, d={d}"):
@@ -106,9 +105,6 @@ def kernel_staircase(scale: str, rng: np.random.Generator) -> PaperResult:
                 {"d": d, "n": n, "measured": float(risks.mean()), "predicted": predicted, "draws": draws,
                  "standard_error": float(risks.std(ddof=1) / math.sqrt(draws))}
             )  # fmt: skip
-        fine = np.unique(np.logspace(math.log10(counts[0]), math.log10(d**2.5), 200).astype(int))
-        curves[d] = (fine, np.array([predict_kernel_risk(kernel, ENERGIES, int(n), label_noise_variance=NOISE)
-                                     for n in fine]))  # fmt: skip
     distance = max(
         max(0.0, abs(row["measured"] - row["predicted"]) - 2 * row["standard_error"]) / max(row["predicted"], NOISE)
         for row in rows
@@ -140,33 +136,6 @@ def kernel_staircase(scale: str, rng: np.random.Generator) -> PaperResult:
             claims.append(Claim(f"two steps are seen (d={d}): between them, at n = d^1.5, the risk falls less than .75 "
                                 "as fast per ln n as at d^1.1 and d^1.8", ratio < 0.75, ratio, words=flat))  # fmt: skip
 
-    def draw_figure(figure: Any) -> None:
-        axes, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
-        for d, colour in zip(sizes, ("tab:blue", "tab:orange", "tab:green"), strict=False):
-            chosen = [row for row in rows if row["d"] == d]
-            exponents = np.log(curves[d][0]) / math.log(d)
-            axes.plot(exponents, curves[d][1], color=colour, lw=1, label=f"predicted, d={d}")
-            axes.errorbar(
-                [math.log(row["n"], d) for row in chosen], [row["measured"] for row in chosen],
-                [2 * row["standard_error"] for row in chosen], fmt="o", ms=3, color=colour, label=f"measured, d={d}",
-            )  # fmt: skip
-            below.plot(exponents, -np.gradient(curves[d][1], np.log(curves[d][0])), color=colour, lw=1)
-            logs, risks = np.log([row["n"] for row in chosen]), np.array([row["measured"] for row in chosen])
-            middle = (logs[1:] + logs[:-1]) / 2 / math.log(d)
-            below.plot(middle, -np.diff(risks) / np.diff(logs), "o", ms=3, color=colour)
-        # The steps sharpen with d; a dimension that nobody can sample shows them.
-        exponents, huge = np.linspace(0.1, 2.8, 150), 10_000
-        far = spherical_kernel(np.exp, huge)
-        fallen = [predict_kernel_risk(far, ENERGIES, round(huge**e), label_noise_variance=NOISE) for e in exponents]
-        axes.plot(exponents, fallen, color="black", lw=1, label=f"predicted, d={huge}")
-        below.plot(exponents, -np.gradient(fallen, exponents * math.log(huge)), color="black", lw=1)
-        for degree in (0, 1):
-            axes.axhline(plateau(ENERGIES, degree), color="grey", lw=0.6, ls=":")
-        axes.set(ylabel="E(f̂ − f*)²", ylim=(-0.03, 1.3), xlim=(0.2, 2.8))
-        axes.set_title("Kernel regression climbs down one degree at a time (dotted: ‖P_>ℓ f*‖²)")
-        axes.legend(fontsize=7)
-        below.set(xlabel="log n / log d", ylabel="fall per ln n", ylim=(-0.02, 0.35))
-
     settings = {"energies": ENERGIES.tolist(), "label_noise_variance": NOISE, "kernel": "exp(<x,z>/d)",
                 "draws": f"{_MOST_DRAWS}; {_FEW_DRAWS} above {_DIRECT} rows"}  # fmt: skip
     notes = (
@@ -174,4 +143,39 @@ def kernel_staircase(scale: str, rng: np.random.Generator) -> PaperResult:
         "off, so draws were doubled and two standard errors allowed for",
         "at these dimensions the steps are smooth: the curve for d = 10000 is predicted only",
     )
-    return PaperResult(settings, rows, claims, draw_figure, notes if scale == "full" else ())
+    return PaperResult(
+        settings, rows, claims, lambda figure: draw_stairs(figure, settings, rows), notes if scale == "full" else ()
+    )
+
+
+def draw_stairs(figure: Any, _: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """Risks against log n/log d with their predictions, and how fast they fall."""
+    figure.set_size_inches(8, 6)
+    axes, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
+    for colour, d in enumerate(sorted({row["d"] for row in rows})):
+        chosen, shade = [row for row in rows if row["d"] == d], f"C{colour}"
+        kernel = spherical_kernel(np.exp, d)
+        fine = np.unique(np.logspace(math.log10(chosen[0]["n"]), math.log10(d**2.5), 200).astype(int))
+        curve = [predict_kernel_risk(kernel, ENERGIES, int(n), label_noise_variance=NOISE) for n in fine]
+        exponents = np.log(fine) / math.log(d)
+        axes.plot(exponents, curve, color=shade, lw=1, label=f"predicted, d={d}")
+        axes.errorbar(
+            [math.log(row["n"], d) for row in chosen], [row["measured"] for row in chosen],
+            [2 * row["standard_error"] for row in chosen], fmt="o", ms=3, color=shade, label=f"measured, d={d}",
+        )  # fmt: skip
+        below.plot(exponents, -np.gradient(curve, np.log(fine)), color=shade, lw=1)
+        logs, risks = np.log([row["n"] for row in chosen]), np.array([row["measured"] for row in chosen])
+        middle = (logs[1:] + logs[:-1]) / 2 / math.log(d)
+        below.plot(middle, -np.diff(risks) / np.diff(logs), "o", ms=3, color=shade)
+    # The steps sharpen with d; a dimension that nobody can sample shows them.
+    exponents, huge = np.linspace(0.1, 2.8, 150), 10_000
+    far = spherical_kernel(np.exp, huge)
+    fallen = [predict_kernel_risk(far, ENERGIES, round(huge**e), label_noise_variance=NOISE) for e in exponents]
+    axes.plot(exponents, fallen, color="black", lw=1, label=f"predicted, d={huge}")
+    below.plot(exponents, -np.gradient(fallen, exponents * math.log(huge)), color="black", lw=1)
+    for degree in (0, 1):
+        axes.axhline(plateau(ENERGIES, degree), color="grey", lw=0.6, ls=":")
+    axes.set(ylabel="E(f̂ − f*)²", ylim=(-0.03, 1.3), xlim=(0.2, 2.8))
+    axes.set_title("Kernel regression climbs down one degree at a time (dotted: ‖P_>ℓ f*‖²)")
+    axes.legend()
+    below.set(xlabel="log n / log d", ylabel="fall per ln n", ylim=(-0.02, 0.35))

@@ -63,7 +63,7 @@ def clipping_curves(scale: str, rng: np.random.Generator) -> PaperResult:
         for axes, name in zip(panels, ("μ_c: descent left", "ν_c: gradient variance left"), strict=True):
             axes.set(xlabel="clip level c", title=name, ylim=(0, 1.05))
             axes.grid(True, alpha=0.2)
-        panels[1].legend(frameon=False, loc="lower right")
+        panels[1].legend(loc="lower right")
 
     rows = [
         {"risk": risk, "clip": float(c), "mu": float(mu), "nu": float(nu)}
@@ -111,8 +111,7 @@ def exponents_of_the_proof(scale: str, rng: np.random.Generator) -> PaperResult:
                 axes.plot(a, line, label=label)
             axes.plot(row["at"], row["found"], "k*", ms=12, label="ξ")
             axes.set(ylim=(0, 2), title=f"{row['case']}: ξ = {row['xi']:.3f}", xlabel="a, where η₀c is of order γ^(−a)")
-            axes.title.set_fontsize(10)
-        figure.legend(*panels[0].get_legend_handles_labels(), fontsize=9, frameon=False, ncols=4,
+        figure.legend(*panels[0].get_legend_handles_labels(), ncols=4,
                       loc="outside lower center")  # fmt: skip
 
     notes = ("drawn from the proof's text: the pictures and captions of the supplement are not in it",)

@@ -154,7 +154,7 @@ def _table_figure(scale: str, rng: np.random.Generator, task: str, budgets: tupl
 
     def draw(figure: Any) -> None:
         _draw_maps(figure, [(TITLES[a], maps[a]) for a in ALPHAS], rates, clips, 2 * n / d, "test loss", planned, 2.0)
-        figure.suptitle(f"{data.name}: n = {n}, d = {d}, ρ = {rho:g}", fontsize=12)
+        figure.suptitle(f"{data.name}: n = {n}, d = {d}, ρ = {rho:g}")
 
     shown = {"n": n, "d": d, "rho": rho, "repetitions": repetitions, "cells": cells, "neighbouring": "replace-one",
              "least_squares_loss": floor}  # fmt: skip
@@ -256,12 +256,12 @@ def _draw_maps(
             axes.axvline(cap, color="black", lw=0.9, ls=":", label="cap 2/γ")
         plain_logarithms(axes)
         axes.set(xlim=(across[0], across[-1]), ylim=(up[0], up[-1]))
-        axes.set_title(f"{title}, best {values.min():.3f}", fontsize=10)
+        axes.set_title(f"{title}, best {values.min():.3f}")
     for axes in panels[::2]:
         axes.set_ylabel("clip level c")
     for axes in panels[-2:]:
         axes.set_xlabel("initial rate η₀")
-    legend = panels[0].legend(fontsize=8, loc="lower left", facecolor="#2b3240", framealpha=0.75, edgecolor="none")
+    legend = panels[0].legend(loc="lower left", frameon=True, facecolor="#2b3240", framealpha=0.75, edgecolor="none")
     for words in legend.get_texts():
         words.set_color("white")
     bar = figure.colorbar(mesh, ax=list(panels), label=f"{label} ({most:.2g} and more in the darkest)")

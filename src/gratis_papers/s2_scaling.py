@@ -150,13 +150,13 @@ def _drawing(
                 axes.plot(fine, [_xi(a, beta, source, value) for a in fine], color=colour, lw=1.2, label=label)
                 axes.plot(alphas, [r["moderate"] for r in chosen], "o", ms=5, mfc="none", color=colour, alpha=0.55)
                 axes.plot(alphas, [r["small"] for r in chosen], "o", ms=6, color=colour)
-            axes.set_title(f"{f'ρ = γ^{value:g}' if value else 'ρ = 1'}; small γ: {low:g} to {high:g}", fontsize=11)
+            axes.set_title(f"{f'ρ = γ^{value:g}' if value else 'ρ = 1'}; small γ: {low:g} to {high:g}")
             axes.set_xlabel("α of the schedule η₀(1−t)^α")
             axes.grid(True, alpha=0.2)
             axes.plot([], [], "o", ms=6, color=INK, label="slope, small γ")
             axes.plot([], [], "o", ms=5, mfc="none", color=INK, alpha=0.55, label="slope, γ from 1e-4 to 1e-2")
             axes.plot([], [], "-", lw=1.2, color=INK, label="ξ of Theorem 4")
         figure.axes[0].set_ylabel("exponent: risk ≍ γ^ξ")
-        figure.axes[0].legend(frameon=False, fontsize=8, loc="lower right")
+        figure.axes[0].legend(loc="lower right")
 
     return draw

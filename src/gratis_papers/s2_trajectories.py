@@ -142,19 +142,19 @@ def runs_against_ode(scale: str, rng: np.random.Generator) -> PaperResult:
             for axes, (schedule, name) in zip(line, SCHEDULES.items(), strict=False):
                 chosen = [row for row in rows if (row["spectrum"], row["schedule"]) == (spectrum, schedule)]
                 _draw_paths(axes, chosen[0], chosen[-1])
-                axes.set_title(f"{title}, {name}", fontsize=10)
+                axes.set_title(f"{title}, {name}")
                 counts, sups = ([row[key] for row in chosen] for key in ("n", "sup"))
                 line[-1].plot(counts, sups, "o-", ms=4, color=COLOURS[schedule], label=name)
             guide = np.array([counts[0], counts[-1]])
             line[-1].plot(guide, 0.4 / np.sqrt(guide), "--", color="grey", label="slope −½")
-            line[-1].set_title("mean sup distance from the ODE", fontsize=10)
-            line[-1].legend(frameon=False, fontsize=8)
+            line[-1].set_title("mean sup distance from the ODE")
+            line[-1].legend()
             plain_logarithms(line[-1], dense=True)
             line[0].set_ylabel("excess risk")
         for axes in panels[-1, :-1]:
             axes.set_xlabel("share of rows used, t")
         panels[-1, -1].set_xlabel("rows n")
-        panels[0, 0].legend(frameon=False, fontsize=8, loc="upper right")
+        panels[0, 0].legend(loc="upper right")
 
     shown = {"gamma": GAMMA, "rho": RHO, "label_noise_variance": LABEL_NOISE, "signal_variance": 1.0,
              "neighbouring": "replace-one", "dimensions": list(dimensions), "runs": runs}  # fmt: skip

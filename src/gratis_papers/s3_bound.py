@@ -19,6 +19,7 @@ from gratis.planning.bounds.initialization import (
     linearised_kl_upper_bound,
     published_gradient_norm_constant,
 )
+from gratis_papers.house_style import SCHEMES
 from gratis_papers.registry import Claim, PaperResult
 from gratis_papers.s3_initialization import COLOURS
 from gratis_papers.s3_runs import MARKS, NOISE_STD, Row, load_records
@@ -166,16 +167,16 @@ def _draw(figure: Any, rows: list[Row], depths: Sequence[int], compared: int) ->
         _pair(right, [row["depth"] for row in chosen], chosen, scheme)
     size = f"width {rows[0]['width']}, {rows[0]['runs']} runs"
     left.set(xscale="log", yscale="log", xlabel="steps", ylabel="KL of the worst replaced record")
-    left.set_title(f"depth {depths[-1]}, {size}", fontsize=10)
+    left.set_title(f"depth {depths[-1]}, {size}")
     right.set(yscale="log", xlabel="depth", xticks=depths)
-    right.set_title(f"after {compared} steps, {size}", fontsize=10)
+    right.set_title(f"after {compared} steps, {size}")
     left.plot([], [], "o-", ms=3, color="#5b6475", label="linearised network, trained")
     left.plot([], [], "--", color="#5b6475", label="Corollary 4.2")
-    left.legend(frameon=False, fontsize=8)
+    left.legend()
 
 
 def _pair(axes: Any, x: Sequence[int], chosen: list[Row], scheme: Scheme) -> None:
     colour = COLOURS[scheme]
-    axes.plot(x, [row["kl"] for row in chosen], "o-", ms=3, color=colour, label=str(scheme))
+    axes.plot(x, [row["kl"] for row in chosen], "o-", ms=3, color=colour, label=SCHEMES[scheme])
     axes.fill_between(x, *([row[key] for row in chosen] for key in ("least", "most")), color=colour, alpha=0.2, lw=0)
     axes.plot(x, [row["bound"] for row in chosen], "--", lw=1, color=colour)

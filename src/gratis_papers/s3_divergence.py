@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gratis.planning.bounds.initialization import Scheme
+from gratis_papers.house_style import SCHEMES, SMALLEST
 from gratis_papers.registry import Claim, PaperResult
 from gratis_papers.s3_initialization import COLOURS
 from gratis_papers.s3_runs import NOISE_STD, Row, load_records, mean_rows, noisy_run
@@ -50,11 +51,10 @@ class Size:
     runs: int
 
 
-# About half an hour of one core; the paper has 10,000 + 2,000 records, width 1024, 6 runs.
-# Larger numbers here are all that a larger run needs: finished runs of the same size are found again.
-FULL = Size("cifar", 150, 128, 10, 5000, 6)
-_LAST = {0.01: 5000, 0.001: 500}  # steps at each step size; at .001 a hundred steps an epoch were not affordable
-LARGER = Size("cifar", 500, 256, 10, 100, 1)  # the same curves, LeCun and He, as far as was affordable
+# The paper has 10,000 + 2,000 records, width 1024, 6 runs (one run of that size: `s3_own_size`). Larger numbers here
+# are all that a larger run needs: finished runs of the same size are found again.
+FULL = Size("cifar", 500, 256, 10, 500, 6)  # 20 minutes of one core
+LONG = Size("cifar", 150, 128, 10, 5000, 6)  # a hundred steps an epoch, at step .01
 SMOKE = Size("digits", 40, 16, 2, 500, 2)
 
 
@@ -87,28 +87,41 @@ def curves(size: Size, settings: Sequence[Mapping[str, Any]], seed: int) -> list
 
 
 def divergence_against_steps(scale: str, rng: np.random.Generator) -> PaperResult:
-    """Figure 1: KL of the worst neighbour after 1 to 5000 steps, at both step sizes that the paper names."""
+    """Figure 1: KL of the worst neighbour against steps, at both step sizes that the paper names."""
     smoke, seed = scale == "smoke", int(rng.integers(2**31))
     size = SMOKE if smoke else FULL
     readings = [reading for reading in READINGS if 50 * reading <= size.last]
-    ends = {step: min(size.last, last) for step, last in _LAST.items()}
-    lines = [{"scheme": str(s), "step_size": step, "last": ends[step]} for step in STEP_SIZES for s in Scheme]
+    lines = [{"scheme": str(s), "step_size": step} for step in STEP_SIZES for s in Scheme]
     rows = curves(size, lines, seed)
-    larger = [] if smoke else curves(LARGER, [{"scheme": s, "step_size": 0.01} for s in ("lecun", "he")], seed)
-    verdicts = [verdict for step in STEP_SIZES for reading in readings for verdict in statements(rows, step, reading)]
+    long = [] if smoke else curves(LONG, [{"scheme": str(s), "step_size": 0.01} for s in Scheme], seed)
     name = load_records(size.source, size.records)[1]
     settings = describe(size, name) | {
-        "steps": {str(step): last for step, last in ends.items()},
+        "step_sizes": list(STEP_SIZES),
         "steps_an_epoch": readings,
-        "larger": describe(LARGER, name) if larger else None,
+        "long": describe(LONG, name) | {"step_size": 0.01, "steps_an_epoch": READINGS[-1]} if long else None,
     }
     return PaperResult(
         settings,
-        rows + larger,
-        [*claims_of(verdicts), *_ends(rows, ends)],
-        lambda figure: _draw(figure, rows, larger, verdicts, readings),
-        (*notes(size), *_where(verdicts, readings)),
+        rows + long,
+        judge_steps(settings, rows + long),
+        lambda figure: draw_steps(figure, settings, rows + long),
+        (*notes(size), *_where(_verdicts(settings, rows + long))),
     )
+
+
+def _verdicts(settings: Row, rows: list[Row]) -> list[Verdict]:
+    main = select(rows, records=settings["records"])
+    found = [verdict for step in STEP_SIZES for reading in settings["steps_an_epoch"]
+             for verdict in statements(main, step, reading)]  # fmt: skip
+    if long := settings["long"]:
+        found += statements(select(rows, records=long["records"]), 0.01, long["steps_an_epoch"])
+    return found
+
+
+def judge_steps(settings: Row, rows: list[Row]) -> list[Claim]:
+    """The paper's statements under every reading, and that all train."""
+    main = select(rows, records=settings["records"])
+    return [*claims_of(_verdicts(settings, rows)), *_ends(main, settings["steps"])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +191,7 @@ def claims_of(verdicts: list[Verdict]) -> list[Claim]:
     ]
 
 
-def _ends(rows: list[Row], ends: Mapping[float, int]) -> list[Claim]:
+def _ends(rows: list[Row], last: int) -> list[Claim]:
     """Divergence is one fact a step size."""
     words = {
         0.01: "We run noisy gradient descent with constant step-size 0.01 for 50 epochs",
@@ -188,58 +201,61 @@ def _ends(rows: list[Row], ends: Mapping[float, int]) -> list[Claim]:
     for step in STEP_SIZES:
         chosen = select(rows, step_size=step)
         reached = min(max((r["step"] for r in chosen if r["scheme"] == s), default=0) for s in map(str, Scheme))
-        text = f"step {step}: every initialization trains {ends[step]} steps (last mark that all runs of all reach)"
-        claims.append(Claim(text, reached == ends[step], reached, words=words[step]))
+        text = f"step {step}: every initialization trains {last} steps (last mark that all runs of all reach)"
+        claims.append(Claim(text, reached == last, reached, words=words[step]))
     return claims
 
 
-def _where(verdicts: list[Verdict], readings: Sequence[int]) -> list[str]:
+def _where(verdicts: list[Verdict]) -> list[str]:
     lines = []
     for step in STEP_SIZES:
         for statement in _STATEMENTS:
             found = {v.reading: v for v in verdicts if (v.step_size, v.statement) == (step, statement)}
             parts = []
             for scheme in sorted({s for v in found.values() for s in v.values}):
-                held = [str(r) for r in readings if r in found and scheme in found[r].values and found[r].holds(scheme)]
-                parts.append(f"{scheme} {', '.join(held) or 'never'}")
+                held = [str(r) for r, v in found.items() if scheme in v.values and v.holds(scheme)]
+                parts.append(f"{SCHEMES[scheme]} {', '.join(held) or 'never'}")
             tried = ", ".join(map(str, found))
             lines.append(f"step {step}, {statement}: of {tried} steps an epoch it holds with: {'; '.join(parts)}")
     return lines
 
 
-def _draw(figure: Any, rows: list[Row], larger: list[Row], verdicts: list[Verdict], readings: Sequence[int]) -> None:
-    figure.set_size_inches(10.5, 8)
-    (left, right), (table, check) = figure.subplots(2, 2)
-    for axes, step in ((left, 0.01), (right, 0.001)):
+def draw_steps(figure: Any, settings: Row, rows: list[Row]) -> None:
+    """KL against steps at both step sizes, for the longest runs, and how it depends on the size."""
+    sizes = [settings, *([settings["long"]] if settings["long"] else [])]
+    figure.set_size_inches(11, 4.4 * len(sizes))
+    panels = figure.subplots(len(sizes), 2).ravel()
+    shown = [(settings, step, settings["steps_an_epoch"]) for step in STEP_SIZES]
+    shown += [(size, 0.01, [size["steps_an_epoch"]]) for size in sizes[1:]]
+    for axes, (size, step, readings) in zip(panels, shown, strict=False):
         for scheme in Scheme:
-            chosen = select(rows, step_size=step, scheme=str(scheme))
-            curve(axes, chosen, COLOURS[scheme], str(scheme))
+            chosen = select(rows, step_size=step, scheme=str(scheme), records=size["records"])
+            curve(axes, chosen, COLOURS[scheme], SCHEMES[scheme])
             if chosen and chosen[0]["diverged_at"]:
                 end = chosen[-1]
                 axes.plot(end["step"], end["kl"], "x", ms=9, mew=2, color=COLOURS[scheme])
-                axes.annotate(f"{scheme} diverges in step {end['diverged_at']}", (end["step"], end["kl"]), fontsize=8,
-                              xytext=(8, 0), textcoords="offset points", va="center")  # fmt: skip
+                axes.annotate(f"{SCHEMES[scheme]} diverges in step {end['diverged_at']}", (end["step"], end["kl"]),
+                              size=SMALLEST, xytext=(8, 0), textcoords="offset points", va="center")  # fmt: skip
         mark_epochs(axes, readings)
-        axes.set(xscale="log", yscale="log", xlabel="steps", title=f"step size {step}, {_runs(rows[0])}")
-        axes.set_ylabel("KL of the worst neighbour")
-    right.legend(frameon=False, fontsize=8, loc="lower right")
-    _draw_verdicts(table, verdicts, readings)
-    if not larger:
-        check.axis("off")
+        axes.set(xscale="log", yscale="log", xlabel="steps", ylabel="KL of the worst neighbour")
+        of = f"{size['records']} + {size['addable_records']} records, width {size['width']}"
+        axes.set_title(f"step size {step}, {of}, {_runs(size)}")
+    panels[1].legend(loc="upper left")
+    if len(sizes) == 1:
         return
-    for scheme in (Scheme.LECUN, Scheme.HE):
-        small = select(rows, step_size=0.01, scheme=str(scheme))
-        for chosen, style in ((small, "--"), (select(larger, scheme=str(scheme)), "o-")):
-            n = chosen[0]["records"]
-            x, y = [r["step"] for r in chosen], [r["kl"] * n**2 for r in chosen]
-            label = f"{scheme}, n = {n}, width {chosen[0]['width']}"
-            check.plot(x, y, style, ms=3, color=COLOURS[scheme], label=label)
-    check.set(xscale="log", yscale="log", xlabel="steps", ylabel="n² · KL", title="larger network, more records")
-    check.legend(frameon=False, fontsize=8)
+    check = panels[3]
+    for size, style in zip(sizes, ("o-", "--"), strict=True):
+        for scheme in Scheme:
+            chosen = select(rows, step_size=0.01, scheme=str(scheme), records=size["records"])
+            x, y = [r["step"] for r in chosen], [r["kl"] * size["records"] ** 2 for r in chosen]
+            label = f"n = {size['records']}, width {size['width']}" if scheme is Scheme.LECUN else None
+            check.plot(x, y, style, ms=2.5, color=COLOURS[scheme], label=label)
+    check.set(xscale="log", yscale="log", xlabel="steps", ylabel="n² · KL", title="both sizes, step size 0.01")
+    check.legend(loc="lower right")
 
 
-def _runs(row: Row) -> str:
-    return "one run" if row["runs"] == 1 else f"{row['runs']} runs (band: least to largest)"
+def _runs(size: Row) -> str:
+    return "one run" if size["runs"] == 1 else f"{size['runs']} runs (band: all)"
 
 
 def curve(axes: Any, chosen: list[Row], colour: str, label: str) -> None:
@@ -259,38 +275,8 @@ def mark_epochs(axes: Any, readings: Sequence[int]) -> None:
     for reading, style in zip(readings, (":", "--", "-"), strict=False):
         for epochs in (20, 50):
             axes.axvline(epochs * reading, color="#8a93a6", lw=0.8, ls=style, zorder=0)
-            axes.text(epochs * reading, 0.995, f"{epochs}×{reading}", rotation=90, fontsize=6.5, va="top", ha="right",
-                      color="#5b6475", transform=axes.get_xaxis_transform())  # fmt: skip
-
-
-def _draw_verdicts(axes: Any, verdicts: list[Verdict], readings: Sequence[int]) -> None:
-    """Letters of the initializations: coloured and bold where the statement holds, grey where it does not."""
-    axes.axis("off")
-    axes.set(xlim=(0, 1), ylim=(0, 1), title="which reading makes the paper's statements true")
-    labels = {
-        "linear": "linear to\nepoch 10",
-        "faster": "faster from\n10 to 50",
-        "near zero": "LeCun, Xavier\nnear zero",
-    }
-    columns = [(step, reading) for step in STEP_SIZES for reading in readings]
-    place = {column: 0.22 + 0.78 * (i + 0.5) / len(columns) for i, column in enumerate(columns)}
-    for (step, reading), x in place.items():
-        axes.text(
-            x, 0.92, f"step {step}\n{an_epoch(reading)}".replace(" an", "\nan"), ha="center", va="center", fontsize=7.5
-        )
-    for i, statement in enumerate(labels):
-        y = 0.68 - 0.24 * i
-        axes.axhline(y + 0.12, color="#d4d8e0", lw=0.8)
-        axes.text(0, y, labels[statement], va="center", fontsize=8.5)
-        for verdict in (v for v in verdicts if v.statement == statement):
-            for scheme in verdict.values:
-                row, column = divmod(list(Scheme).index(Scheme(scheme)), 2)
-                x = place[verdict.step_size, verdict.reading] - 0.026 + 0.052 * column
-                colour, weight = (COLOURS[scheme], "bold") if verdict.holds(scheme) else ("#c3c8d2", "normal")
-                axes.text(x, y + 0.045 - 0.09 * row, scheme[0].upper(), ha="center", va="center", fontsize=10,
-                          color=colour, weight=weight)  # fmt: skip
-    words = "L LeCun, H He, X Xavier, N NTK: coloured where it holds,\ngrey where not, absent where runs did not reach"
-    axes.text(0, 0.0, words, fontsize=7, color="#5b6475")
+            axes.text(epochs * reading, 0.03, f"{epochs}×{reading}", rotation=90, size=SMALLEST, va="bottom",
+                      ha="right", color="#5b6475", transform=axes.get_xaxis_transform())  # fmt: skip
 
 
 def select(rows: list[Row], **wanted: Any) -> list[Row]:
@@ -317,7 +303,7 @@ def notes(size: Size) -> tuple[str, ...]:
     """What a reader of the figure must know."""
     return (
         f"{size.records} + {size.records // 5} records, width {size.width}, {size.runs} run(s); the paper has 10,000 + "
-        "2,000, 1024 and 6. One step at the paper's size is about 7 s on one core (benchmarks/kl_estimation.py)",
+        "2,000, 1024 and 6. One step at the paper's size is about 16 s on one core (s3-size: 50 steps of it)",
         "every step takes all records; the paper names no batch size, so its epochs are read as 1, 10 and 100 steps",
         "records are given in an orthonormal basis of their span, which leaves the law of every run as it is; gradient "
         "differences are measured in every step up to 33, then in steps 3 % apart, linear in between",

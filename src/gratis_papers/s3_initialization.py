@@ -18,6 +18,7 @@ from gratis.planning.bounds.initialization import (
     lazy_training_distance,
     published_gradient_norm_constant,
 )
+from gratis_papers.house_style import SCHEMES
 from gratis_papers.registry import Claim, PaperResult
 
 __all__ = ["COLOURS", "sampled_squared_jacobian", "table_one"]
@@ -194,7 +195,7 @@ def _draw(figure: Any, sampled: list[dict[str, Any]], columns: list[dict[str, An
         ]
         cells.append(
             [
-                str(scheme),
+                SCHEMES[scheme],
                 variance,
                 f"{constant}\n{row['B_two_outputs']:.4g}",
                 "\n".join(ratios),
@@ -214,6 +215,4 @@ def _draw(figure: Any, sampled: list[dict[str, Any]], columns: list[dict[str, An
         elif column == 0:
             cell.get_text().set(color=COLOURS[columns[line - 1]["scheme"]], weight="bold")
     shapes = "; ".join(f"d={a}, m={b}, L={c}, o={e}" for a, b, c, e in _SHAPES)
-    axes.set_title(
-        f"Table 1, with numbers at d = {d}, m = {m}, L = {L}, n = {_PAPER_RECORDS:,}\nsampled at {shapes}", fontsize=9
-    )
+    axes.set_title(f"Table 1, with numbers at d = {d}, m = {m}, L = {L}, n = {_PAPER_RECORDS:,}\nsampled at {shapes}")

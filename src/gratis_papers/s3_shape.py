@@ -4,102 +4,129 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gratis.planning.bounds.initialization import Scheme
+from gratis_papers.house_style import SCHEMES
 from gratis_papers.registry import Claim, PaperResult
-from gratis_papers.s3_divergence import FULL, READINGS, Size, an_epoch, curves, describe, notes, select
+from gratis_papers.s3_divergence import FULL, LONG, Size, an_epoch, curves, describe, notes, select
 from gratis_papers.s3_initialization import COLOURS
 from gratis_papers.s3_runs import Row, load_records
 
 __all__ = ["divergence_against_shape"]
 
 STEP_SIZE = 0.01
-SMOKE = Size("digits", 40, 16, 3, 500, 1)
-# Depth, then width → (steps, runs): as far as was affordable; a step of width 1024 costs 80 of width 128. The runs of
-# FULL's shape are those of Figure 1.
-_DEPTHS = {
-    "smoke": {2: (500, 1), 3: (500, 1)},
-    "full": {2: (5000, 2), 4: (5000, 2), 6: (5000, 2), 8: (5000, 2), 10: (FULL.last, FULL.runs)},
+EVALUATED = (Scheme.LECUN, Scheme.XAVIER, Scheme.HE)  # those of the paper's Figure 2: NTK is not among them
+_LOW = (Scheme.LECUN, Scheme.XAVIER)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Shapes at one size, with the readings of an epoch that its steps allow: depth, and width, → runs."""
+
+    size: Size
+    readings: tuple[int, ...]
+    depths: dict[int, int]
+    widths: dict[int, int]
+
+
+# A step of width 1024 costs 16 of width 256; the runs of FULL's and LONG's own shape are those of Figure 1.
+_BLOCKS = {
+    "smoke": (Block(Size("digits", 40, 16, 3, 500, 1), (1, 10), {2: 1, 3: 1}, {8: 1, 16: 1, 32: 1}),),
+    "full": (
+        Block(FULL, (1, 10), {2: 3, 4: 3, 6: 3, 8: 3, 10: FULL.runs}, {64: 3, 128: 3, 256: FULL.runs, 512: 2, 1024: 1}),
+        Block(LONG, (100,), {2: 2, 4: 2, 6: 2, 8: 2, 10: LONG.runs}, {64: 2, 128: LONG.runs, 256: 2}),
+    ),
 }
-_WIDTHS = {
-    "smoke": {8: (500, 1), 16: (500, 1), 32: (50, 1)},
-    "full": {64: (500, 2), 128: (FULL.last, FULL.runs), 256: (500, 2), 512: (500, 1), 1024: (50, 1)},
-}
+
+
+def _shapes(block: Block) -> list[dict[str, Any]]:
+    shapes: list[dict[str, Any]] = [{"depth": depth, "runs": runs} for depth, runs in block.depths.items()]
+    return shapes + [
+        {"width": width, "runs": runs} for width, runs in block.widths.items() if width != block.size.width
+    ]
 
 
 def divergence_against_shape(scale: str, rng: np.random.Generator) -> PaperResult:
-    """Figure 2: depth at one width, and width at one depth; the rows hold every mark in between as well."""
+    """Figure 2: depth at one width, and width at one depth, after 20 and 50 epochs."""
     seed = int(rng.integers(2**31))
-    size = SMOKE if scale == "smoke" else FULL
-    readings = [reading for reading in READINGS if 50 * reading <= size.last]
-    depths, widths = _DEPTHS[scale], _WIDTHS[scale]
-    shapes: list[dict[str, Any]] = [{"depth": L, "last": last, "runs": runs} for L, (last, runs) in depths.items()]
-    shapes += [
-        {"width": width, "last": last, "runs": runs} for width, (last, runs) in widths.items() if width != size.width
-    ]
-    settings = [{"scheme": str(scheme), "step_size": STEP_SIZE, **shape} for shape in shapes for scheme in Scheme]
-    marks = sorted({epochs * reading for epochs in (20, 50) for reading in readings})
-    found = curves(size, settings, seed)
-    rows = [row for row in found if row["step"] in marks]
-    name = load_records(size.source, size.records)[1]
-    described = describe(size, name) | {
+    blocks = _BLOCKS[scale]
+    rows: list[Row] = []
+    lost: list[str] = []
+    for block in blocks:
+        shapes = _shapes(block)
+        settings = [
+            {"scheme": str(scheme), "step_size": STEP_SIZE, **shape} for shape in shapes for scheme in EVALUATED
+        ]
+        found = curves(block.size, settings, seed)
+        marks = {epochs * reading for epochs in (20, 50) for reading in block.readings}
+        rows += [row for row in found if row["step"] in marks]
+        lost += _lost(found, shapes)
+    name = load_records(blocks[0].size.source, blocks[0].size.records)[1]
+    described = {
+        "data": name,
         "step_size": STEP_SIZE,
-        "depths": {str(depth): {"steps": last, "runs": runs} for depth, (last, runs) in depths.items()},
-        "widths": {str(width): {"steps": last, "runs": runs} for width, (last, runs) in widths.items()},
-        "steps_an_epoch": readings,
-    }
-    claims = [claim for reading in readings for claim in _claims(rows, size, reading)]
+        "sizes": [
+            describe(block.size, name)
+            | {"steps_an_epoch": list(block.readings)}
+            | {f"runs_by_{what}": {str(k): runs for k, runs in part.items()}
+               for what, part in (("depth", block.depths), ("width", block.widths))}
+            for block in blocks
+        ],
+    }  # fmt: skip
     return PaperResult(
         described,
         rows,
-        claims,
-        lambda figure: _draw(figure, rows, size, readings),
-        (*notes(size), *_lost(found, shapes)),
+        judge_shapes(described, rows),
+        lambda figure: draw_shapes(figure, described, rows),
+        (*notes(blocks[0].size), *lost),
     )
+
+
+def judge_shapes(settings: Row, rows: list[Row]) -> list[Claim]:
+    """The paper's statements under every reading."""
+    return [claim for size in settings["sizes"] for reading in size["steps_an_epoch"]
+            for claim in _claims(rows, size, reading)]  # fmt: skip
 
 
 def _lost(rows: list[Row], shapes: list[dict[str, Any]]) -> list[str]:
     ended = {(row["scheme"], row["width"], row["depth"]): row["diverged_at"] for row in rows if row["diverged_at"]}
-    per_scheme = {scheme: [key for key in ended if key[0] == scheme] for scheme in map(str, Scheme)}
+    per_scheme = {scheme: [key for key in ended if key[0] == scheme] for scheme in EVALUATED}
     return [
-        f"{scheme} diverges at step size {STEP_SIZE} in {len(keys)} of {len(shapes)} shapes, first in step "
+        f"{SCHEMES[scheme]} diverges at step size {STEP_SIZE} in {len(keys)} of {len(shapes)} shapes, first in step "
         f"{min(ended[key] for key in keys)}: points after that do not exist"
         for scheme, keys in per_scheme.items()
         if keys
     ]
 
 
-def _values(rows: list[Row], size: Size, scheme: Scheme, panel: str, step: int) -> dict[int, Row]:
-    fixed = {"width": size.width} if panel == "depth" else {"depth": size.depth}
-    chosen = select(rows, scheme=str(scheme), step=step, **fixed)
+def _values(rows: list[Row], size: Row, scheme: Scheme, panel: str, step: int) -> dict[int, Row]:
+    fixed = {"width": size["width"]} if panel == "depth" else {"depth": size["depth"]}
+    chosen = select(rows, scheme=str(scheme), step=step, records=size["records"], **fixed)
     return dict(sorted((row[panel], row) for row in chosen))
 
 
-def _claims(rows: list[Row], size: Size, reading: int) -> list[Claim]:
+def _claims(rows: list[Row], size: Row, reading: int) -> list[Claim]:
     def each(panel: str, epochs: int, schemes: Sequence[Scheme], number: Callable[[list[float]], float]) -> list[float]:
-        """The number for every initialization with at least two values, and all depths."""
+        """The number for every initialization that trained in all shapes."""
         found = []
         for scheme in schemes:
             values = _values(rows, size, scheme, panel, epochs * reading)
-            # Runs that diverged leave gaps; a depth that was not run that far is missing for all.
-            whole = panel == "width" or len(values) == len(
-                {r["depth"] for r in rows if r["width"] == size.width and r["step"] == epochs * reading}
-            )
-            if whole and len(values) > 1:
+            # Runs that diverged leave gaps: such an initialization is not judged.
+            if len(values) == len(size[f"runs_by_{panel}"]):
                 found.append(number([row["kl"] for row in values.values()]))
         return found
 
     def ends(values: list[float]) -> float:
         return math.log(values[-1] / values[0])
 
-    low = (Scheme.LECUN, Scheme.XAVIER)
-    rises = each("depth", 20, low, lambda values: max(values) / values[0])
-    falls = each("depth", 20, low, lambda values: values[-1] / max(values))
-    he, late = each("depth", 20, (Scheme.HE,), ends), each("depth", 50, tuple(Scheme), ends)
-    wide = each("width", 50, tuple(Scheme), ends)
+    rises = each("depth", 20, _LOW, lambda values: max(values) / values[0])
+    falls = each("depth", 20, _LOW, lambda values: values[-1] / max(values))
+    he, late = each("depth", 20, (Scheme.HE,), ends), each("depth", 50, EVALUATED, ends)
+    wide = each("width", 50, EVALUATED, ends)
     begin = f"{an_epoch(reading)}:"
     first = "first worsens with depth (≤ 8) and then improves with depth (≥ 8) under Xavier and LeCun initializations"
     found = [
@@ -119,30 +146,30 @@ def _claims(rows: list[Row], size: Size, reading: int) -> list[Claim]:
     return [Claim(text, holds, worst(values), words=words) for text, values, holds, worst, words in found if values]
 
 
-def _draw(figure: Any, rows: list[Row], size: Size, readings: Sequence[int]) -> None:
-    figure.set_size_inches(10.5, 3 * len(readings) + 0.5)
-    panels = figure.subplots(len(readings), 3, squeeze=False)
-    for line, reading in zip(panels, readings, strict=True):
+def draw_shapes(figure: Any, settings: Row, rows: list[Row]) -> None:
+    """One line a reading: depth after 20 and 50 epochs, width after 50; bars from the least run to the largest."""
+    lines = [(size, reading) for size in settings["sizes"] for reading in size["steps_an_epoch"]]
+    figure.set_size_inches(11, 3.2 * len(lines) + 0.5)
+    panels = figure.subplots(len(lines), 3, squeeze=False)
+    for line, (size, reading) in zip(panels, lines, strict=True):
         for axes, (panel, epochs) in zip(line, (("depth", 20), ("depth", 50), ("width", 50)), strict=True):
-            for scheme in Scheme:
+            for scheme in EVALUATED:
                 values = _values(rows, size, scheme, panel, epochs * reading)
                 x, chosen = list(values), list(values.values())
                 kl, least, most = (np.array([row[key] for row in chosen]) for key in ("kl", "least", "most"))
-                # Bars end at the least and the largest run: both are positive, no bar leaves the axis.
+                # Both ends are positive: no bar leaves the axis.
                 bars = np.abs([kl - np.minimum(least, kl), np.maximum(most, kl) - kl]) if x else None
-                axes.errorbar(x, kl, bars, fmt="o-", ms=3, capsize=2, color=COLOURS[scheme], label=str(scheme))
-            at = f"width {size.width}" if panel == "depth" else f"depth {size.depth}"
+                axes.errorbar(x, kl, bars, fmt="o-", ms=3, color=COLOURS[scheme], label=SCHEMES[scheme])
+            at = f"width {size['width']}" if panel == "depth" else f"depth {size['depth']}"
             axes.set(yscale="log", xlabel=panel)
-            of = f"{epochs} epochs of {reading} step{'s' if reading > 1 else ''}"
-            axes.set_title(f"{of}, {at}", fontsize=9)
+            axes.set_title(
+                f"{epochs} epochs of {reading} step{'s' if reading > 1 else ''}, {at}, n = {size['records']}"
+            )
             if panel == "width":
-                shown = sorted({row["width"] for row in rows if row["depth"] == size.depth})
+                shown = sorted(map(int, size["runs_by_width"]))
                 axes.set_xscale("log")
                 axes.set_xticks(shown, [str(width) for width in shown])
                 axes.set_xticks([], minor=True)
                 axes.set_xlim(shown[0] / 1.2, shown[-1] * 1.2)
-                reached = {row["width"] for row in select(rows, depth=size.depth, step=epochs * reading)}
-                if missing := [str(width) for width in shown if width not in reached]:
-                    axes.set_xlabel(f"width ({', '.join(missing)}: not run so far)")
         line[0].set_ylabel("KL of the worst neighbour")
-    panels[0][0].legend(frameon=False, fontsize=8)
+    panels[0][0].legend()

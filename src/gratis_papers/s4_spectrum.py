@@ -143,43 +143,13 @@ def gradient_spectrum(scale: str, rng: np.random.Generator) -> PaperResult:
         | {"test_accuracy": accuracy, "captured": spectrum.captured(cell["k"]) if cell["subspace"] == "top" else None}
         for cell, accuracy in zip(cells, accuracies, strict=True)
     ]
-    mean = {
-        (subspace, k): float(np.mean([r["test_accuracy"] for r in rows if (r["subspace"], r["k"]) == (subspace, k)]))
-        for subspace, k in {(row["subspace"], row["k"]) for row in rows}
-    }
-    full, most = mean["all", 0], max(ks)
-    best, random = mean["top", most], mean["random", most]
+    full = float(np.mean([row["test_accuracy"] for row in rows if row["subspace"] == "all"]))
     error = math.sqrt(full * (1 - full) / len(task.y_test))
     decay = spectrum.decay()
     coefficients = LipschitzCoefficients.of_gradient_spectrum(
         spectrum.singular_values, clip_norm=task.clip, dimension=spectrum.dimension
     )
     answer = effective_dimension(coefficients, distance=1.0, n_records=len(task.y), mu=1.0)
-    claims = [
-        Claim(
-            f"singular values decay: exponent clearly negative over ranks {decay.first} to {decay.last} (beyond .2)",
-            decay.exponent > 0.2, -decay.exponent,
-        ),
-        Claim(
-            "they decay rapidly: like k^-1/2 or faster, from where on the bound needs no dimension",
-            decay.exponent >= 0.5, -decay.exponent, words=DECAYS,
-        ),
-        Claim(
-            f"the top {most} directions suffice: within {ALMOST:g} of the accuracy of all {spectrum.dimension} "
-            "dimensions, mean over seeds",
-            best >= full - ALMOST, best - full, words=SUFFICES,
-        ),
-        Claim(
-            "private training moved the accuracy by more than 3 standard errors, so that it can be missed",
-            full > before + 3 * error, full - before,
-        ),
-        Claim(
-            f"a random subspace of {most} dimensions recovers less than half of what was learnt",
-            random < before + 0.5 * (full - before), random - before,
-        ),
-    ]  # fmt: skip
-    if scale != "smoke":
-        claims.append(Claim("private fine-tuning reaches an accuracy of .88", full >= 0.88, full, words=REACHES))
     settings = {
         "data": task.name,
         "n": len(task.y),
@@ -213,7 +183,48 @@ def gradient_spectrum(scale: str, rng: np.random.Generator) -> PaperResult:
         "each run alone meets the budget; lines are means over seeds, error bars binomial standard errors of the test",
         "S4 fine-tunes DistilRoBERTa by templated prediction with 7 million parameters and 2000 recorded steps",
     )
-    return PaperResult(settings, rows, claims, lambda figure: _draw(figure, settings, rows), notes)
+    return PaperResult(
+        settings, rows, judge_spectrum(settings, rows), lambda figure: draw_spectrum(figure, settings, rows), notes
+    )
+
+
+def judge_spectrum(settings: dict[str, Any], rows: list[dict[str, Any]]) -> list[Claim]:
+    """How fast singular values decay, with and without the first of them, and what the top directions recover."""
+
+    def mean(subspace: str, k: int) -> float:
+        return float(np.mean([r["test_accuracy"] for r in rows if (r["subspace"], r["k"]) == (subspace, k)]))
+
+    before, full, error = (settings[f"accuracy_{name}"] for name in ("before", "private", "standard_error"))
+    most = max(row["k"] for row in rows)
+    best, random = mean("top", most), mean("random", most)
+    values, (first, last) = settings["singular_values"], settings["fit_range"]
+    decay, rest = fit_decay(values, first=first, last=last), fit_decay(values, first=first + 1, last=last)
+    claims = [
+        Claim(
+            f"singular values decay: exponent clearly negative over ranks {first} to {last} (beyond .2)",
+            decay.exponent > 0.2, -decay.exponent,
+        ),
+        Claim(
+            f"they decay rapidly beyond the first: like k^-1/2 or faster over ranks {first + 1} to {last}, from where "
+            "on the bound needs no dimension", rest.exponent >= 0.5, -rest.exponent, words=DECAYS,
+        ),
+        Claim(
+            f"the top {most} directions suffice: within {ALMOST:g} of the accuracy of all "
+            f"{settings['trainable_parameters']} dimensions, mean over seeds",
+            best >= full - ALMOST, best - full, words=SUFFICES,
+        ),
+        Claim(
+            "private training moved the accuracy by more than 3 standard errors, so that it can be missed",
+            full > before + 3 * error, full - before,
+        ),
+        Claim(
+            f"a random subspace of {most} dimensions recovers less than half of what was learnt",
+            random < before + 0.5 * (full - before), random - before,
+        ),
+    ]  # fmt: skip
+    if settings["data"].startswith("SST-2"):
+        claims.append(Claim("private fine-tuning reaches an accuracy of .88", full >= 0.88, full, words=REACHES))
+    return claims
 
 
 def _spectrum(gram: Any, task: FineTuning) -> GradientSpectrum:
@@ -222,19 +233,21 @@ def _spectrum(gram: Any, task: FineTuning) -> GradientSpectrum:
     return GradientSpectrum(np.sqrt(values), float(np.trace(gram)), len(gram), size, 0.0, LABEL)
 
 
-def _draw(figure: Any, settings: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+def draw_spectrum(figure: Any, settings: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """Singular values with their fits, and accuracies of re-training."""
+    figure.set_size_inches(9, 4.5)
     left, right = figure.subplots(1, 2)
-    values, exponent = np.array(settings["singular_values"]), settings["decay_exponent"]
-    k = np.arange(1, len(values) + 1)
-    left.plot(k, values, ".", ms=4, color="#2a7f9e")
+    values = np.array(settings["singular_values"])
+    ranks = np.arange(1, len(values) + 1)
+    left.plot(ranks, values, ".", ms=4, color="#2a7f9e")
     first, last = settings["fit_range"]
-    inside = slice(first - 1, last)
-    shift = np.exp(np.mean(np.log(values[inside] * k[inside] ** exponent)))
-    left.plot(
-        k[inside], shift * k[inside] ** -exponent, color="#c8553d", label=f"k^-{exponent:.2f}, ranks {first}–{last}"
-    )
+    for begin, style in ((first, ":"), (first + 1, "-")):
+        exponent, inside = fit_decay(values, first=begin, last=last).exponent, slice(begin - 1, last)
+        shift = np.exp(np.mean(np.log(values[inside] * ranks[inside] ** exponent)))
+        left.plot(ranks[inside], shift * ranks[inside] ** -exponent, style, color="#c8553d",
+                  label=f"k^-{exponent:.2f}, ranks {begin}–{last}")  # fmt: skip
     left.set(xscale="log", yscale="log", xlabel="rank", ylabel="singular value", title="gradients before noise")
-    left.legend(frameon=False, fontsize=8)
+    left.legend()
     error = settings["accuracy_standard_error"]
     for subspace, style, colour in (("top", "o", "#2a7f9e"), ("random", "x", "#8a93a6")):
         chosen = [row for row in rows if row["subspace"] == subspace]
@@ -248,7 +261,7 @@ def _draw(figure: Any, settings: dict[str, Any], rows: list[dict[str, Any]]) -> 
     shown = sorted({row["k"] for row in rows if row["k"]})
     right.set_xticks(shown, [str(value) for value in shown])
     right.set_xticks([], minor=True)
-    right.legend(frameon=False, fontsize=8)
+    right.legend()
 
 
 def spectrum_robustness(scale: str, rng: np.random.Generator) -> PaperResult:
@@ -315,14 +328,17 @@ def spectrum_robustness(scale: str, rng: np.random.Generator) -> PaperResult:
     }
     notes = (LABEL, "from the recording of s4-fig2; eigenvalues are squares of its singular values, as S4 draws them")
 
-    def draw(figure: Any) -> None:
-        for axes, panel in zip(figure.subplots(1, 3, sharey=True), ("iterations", "gradients", "window"), strict=True):
-            for row, marker in zip((row for row in rows if row["panel"] == panel), "o^sx", strict=False):
-                k = np.arange(1, last + 1)
-                label = f"{row['run']}: k^-{row['slope']:.2f}"
-                axes.plot(k, row["eigenvalues"], marker=marker, ms=3.5, lw=0.8, fillstyle="none", label=label)
-            axes.set(xscale="log", yscale="log", xlabel="rank", title=panel)
-            axes.legend(frameon=False, fontsize=7)
-        figure.axes[0].set_ylabel("eigenvalue of HᵀH")
+    return PaperResult(settings, rows, claims, lambda figure: draw_robustness(figure, settings, rows), notes)
 
-    return PaperResult(settings, rows, claims, draw, notes)
+
+def draw_robustness(figure: Any, settings: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """Eigenvalues by iterations, by number of gradients, by window."""
+    figure.set_size_inches(11, 4.5)
+    ranks = np.arange(1, settings["eigenvalues"] + 1)
+    for axes, panel in zip(figure.subplots(1, 3, sharey=True), ("iterations", "gradients", "window"), strict=True):
+        for row, marker in zip((row for row in rows if row["panel"] == panel), "o^sx", strict=False):
+            label = f"{row['run']}: k^-{row['slope']:.2f}"
+            axes.plot(ranks, row["eigenvalues"], marker=marker, ms=3.5, lw=0.8, fillstyle="none", label=label)
+        axes.set(xscale="log", yscale="log", xlabel="rank", title=panel)
+        axes.legend()
+    figure.axes[0].set_ylabel("eigenvalue of HᵀH")

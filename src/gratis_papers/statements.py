@@ -37,6 +37,10 @@ STATEMENTS = {
         "Theorem 2: with p = Ω(n²) and d ≪ n ≪ d^{3/2} the price of privacy of random features vanishes as n grows, at "
         "a fixed ε and even at ε = o(1), with the clip norm and the time of (8)."
     ),
+    "s0-event": (
+        "With the clip norm and time of (8) no gradient is clipped on the whole path, with high probability (15): "
+        "residuals without noise and what noise adds to them are O(log n), (18) and (19)."
+    ),
     "s1-interp": (
         "With a few times more parameters than samples the tangent kernel's least eigenvalue is positive, and "
         "gradient descent fits the labels at a geometric rate."
@@ -83,6 +87,10 @@ STATEMENTS = {
         "Figures 10 to 13 of the supplement: in the proof of Theorem 4 one exponent falls and the others rise, and "
         "where they meet lies the best choice."
     ),
+    "s2-class": (
+        "Nothing: S2 is about linear regression and names generalised linear models as open (section 8). The equation "
+        "and its schedules are this project's."
+    ),
     "s3-fig1": (
         "Width 1024, depth 10, CIFAR cars and planes: the KL loss grows linearly at first (before 10 epochs), faster "
         "later, and is close to zero early on under LeCun's and Xavier's initialization. The caption says step .001, "
@@ -114,5 +122,8 @@ STATEMENTS = {
     "s4-app": (
         "The spectrum hardly depends on the number of orthogonal iterations (10 or 100), moderately on the number of "
         "recorded gradients, and keeps its fast decay without the gradients of the beginning."
+    ),
+    "s4-linear": (
+        "What s4-fig2 says, for the network's linearisation: its theorem is about convex losses, its experiment is not."
     ),
 }

@@ -74,8 +74,12 @@ class FullyConnected:
     activation: Smooth
 
     @classmethod
-    def random(cls, widths: Sequence[int], activation: str | Smooth, rng: np.random.Generator) -> FullyConnected:
+    def random(
+        cls, widths: Sequence[int], activation: str | Smooth, rng: np.random.Generator, *, unit_output: bool = False
+    ) -> FullyConnected:
         """Draw W_l ~ N(0, 1/N_{l−1}) for widths d, N_1, …, N_{L−1}; the output layer is added.
+
+        With `unit_output` that layer has entries N(0, 1), as in S1's theorems, so that the kernel grows with the width.
 
         >>> FullyConnected.random([3, 5, 4], "relu", np.random.default_rng(0)).n_parameters
         39
@@ -84,7 +88,9 @@ class FullyConnected:
         if len(sizes) < 2:
             raise GratisError("a network needs at least the input width")
         kind = activation if isinstance(activation, Smooth) else Smooth.parse(activation)
-        return cls(tuple(rng.standard_normal((a, b)) / math.sqrt(a) for a, b in pairwise(sizes)), kind)
+        scales = [*(1 / math.sqrt(size) for size in sizes[:-2]), 1.0 if unit_output else 1 / math.sqrt(sizes[-2])]
+        shapes = zip(pairwise(sizes), scales, strict=True)
+        return cls(tuple(rng.standard_normal(shape) * scale for shape, scale in shapes), kind)
 
     @property
     def n_parameters(self) -> int:

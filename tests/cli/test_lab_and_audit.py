@@ -223,6 +223,27 @@ def test_lab_robustness():
         run(lab_app, "robustness", "--n", "30", "--features", "20")
 
 
+def test_the_lab_looks_at_own_rows_only_if_they_are_public(tmp_path):
+    rng = np.random.default_rng(3)
+    rows, labels = tmp_path / "rows.npy", tmp_path / "labels.npy"
+    np.save(rows, rng.standard_normal((40, 6)))
+    np.save(labels, rng.standard_normal(40))
+    for words in (["interpolate"], ["robustness", "--labels", str(labels)]):
+        with pytest.raises(GratisError, match="--public"):
+            run(lab_app, *words, "--rows", str(rows))
+    found = json.loads(run(lab_app, "interpolate", "--rows", str(rows), "--public", "--json").stdout)
+    assert found["rows"][0]["smallest"] < 1e-10 < found["rows"][-1]["smallest"]
+    words = ["robustness", "--rows", str(rows), "--labels", str(labels), "--public", "--features", "100,200"]
+    found = json.loads(run(lab_app, *words, "--neurons", "4,8", "--json").stdout)
+    assert (found["n"], found["d"]) == (32, 6)  # a fifth is held out
+    assert {row["data"] for row in found["rows"]} == {"own rows"}
+    with pytest.raises(GratisError, match="belong together"):
+        run(lab_app, "robustness", "--rows", str(rows), "--public")
+    np.save(rows, np.full((40, 6), np.nan))
+    with pytest.raises(GratisError, match="finite"):
+        run(lab_app, "interpolate", "--rows", str(rows), "--public")
+
+
 def test_lab_reconstruct(tmp_path, monkeypatch):
     monkeypatch.delenv("GRATIS_DATA", raising=False)
     small = ["reconstruct", "--n", "4", "--d", "12"]

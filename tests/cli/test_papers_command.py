@@ -56,6 +56,32 @@ def test_one_figure(two_figures: None, tmp_path: Path) -> None:
     assert Path("computed-1").exists()
 
 
+def draw_again(figure: object, settings: dict, rows: list) -> None:
+    figure.subplots().plot([0, rows[0]["x"]])
+
+
+def judge_again(settings: dict, rows: list) -> list[Claim]:
+    return [Claim("is one", rows[0]["x"] == 1, float(rows[0]["x"]))]
+
+
+def test_pictures_and_claims_come_again_from_tables(two_figures: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = RUNNER.invoke(app, ["run", "s2-fig1", "--output", "out"])
+    assert "settles nothing" in result.stdout
+    result = RUNNER.invoke(app, ["redraw", "out", "--json"])
+    assert json.loads(result.stdout) == {"redrawn": [], "need_a_run": ["s2-fig1"]}
+    known = Figure("a good one", __name__, "good", drawing="draw_again", judging="judge_again")
+    monkeypatch.setattr(registry, "FIGURES", {"s2-fig1": known})
+    Path("out/s2-fig1.png").write_bytes(b"old")
+    result = RUNNER.invoke(app, ["redraw", "out"])
+    assert "1 of 1" in result.stdout
+    stored = json.loads(Path("out/s2-fig1.json").read_text(encoding="utf-8"))
+    assert [claim["claim"] for claim in stored["claims"]] == ["is one"]
+    assert stored["scale"] == "smoke"
+    assert Path("out/s2-fig1.png").stat().st_size > 1000
+    result = RUNNER.invoke(app, ["redraw", "nowhere"])
+    assert isinstance(result.exception, GratisError)
+
+
 def test_all_figures_one_line_each(two_figures: None) -> None:
     result = RUNNER.invoke(app, ["run", "all", "--output", "out"])
     assert isinstance(result.exception, GratisError), "the program turns it into exit code 2"

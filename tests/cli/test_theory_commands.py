@@ -47,6 +47,55 @@ def test_a_plan_without_a_pass_has_the_limits_of_all_algorithms_alone(capsys: py
     assert limits["bayes_risk"] == pytest.approx(0.25 * 10 / 2000, rel=0.02)
 
 
+ONE_PASS = ("plan", "one-pass", "--n", "4000", "--d", "40", "--mu", "0.5", "--spectrum", "isotropic")
+
+
+def test_one_pass_of_a_classifier_is_planned(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = (*ONE_PASS, "--task", "classification", "--signal-variance", "4", "--schedule", "poly:0")
+    curve = tmp_path / "curve.csv"
+    found = answer(capsys, *words, "--curve", str(curve))
+    assert found["schedule"] == "poly:0"
+    assert 0.5 < found["predicted_accuracy"] < found["best_accuracy"] == pytest.approx(0.778, abs=1e-3)
+    assert found["guarantee"]["mu"] == pytest.approx(0.5, rel=1e-3)
+    losses = [float(line.split(",")[1]) for line in curve.read_text(encoding="utf-8").splitlines()[1:]]
+    assert losses[0] == pytest.approx(math.log(2) - 0.4620, abs=1e-3)
+    assert losses[-1] == pytest.approx(found["predicted_excess_log_loss"], rel=1e-6)
+    own = answer(capsys, *words, "--rate", "3", "--clip", "0.5")
+    assert own["schedule"] == "given"
+    assert own["predicted_excess_log_loss"] > found["predicted_excess_log_loss"]
+
+
+def test_own_rates_and_clips_have_a_predicted_curve(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    known = ("--signal-variance", "1", "--label-noise-variance", "0.25")
+    curve = tmp_path / "curve.csv"
+    own = ("--schedule", "harmonic", "--rate", "8", "--clip", "0.4", "--offset", "0.1", "--curve", str(curve))
+    found = answer(capsys, *ONE_PASS, *known, *own)
+    assert found["settings"]["curve"]["numerator"] == pytest.approx(0.8)
+    assert found["guarantee"]["mu"] == pytest.approx(0.5, rel=1e-3)
+    risks = [float(line.split(",")[1]) for line in curve.read_text(encoding="utf-8").splitlines()[1:]]
+    assert risks[0] == pytest.approx(0.5)
+    assert risks[-1] == pytest.approx(found["predicted_excess_risk"], rel=1e-3)
+    assert run([*ONE_PASS, *known, *own[:-2]]) == 0
+    assert "Predicted excess risk of your schedule" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--rate", "3"),
+        ("--rate", "3", "--clip", "0.3"),
+        ("--rate", "3", "--clip", "0.3", "--schedule", "harmonic"),
+        ("--task", "ranking"),
+        ("--task", "classification", "--algorithm", "full-batch"),
+        ("--task", "classification", "--label-noise-variance", "0.2"),
+        ("--task", "classification", "--schedule", "free-clip", "--signal-variance", "1"),
+    ],
+)
+def test_one_pass_refuses_what_it_cannot_mean(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*ONE_PASS, *words]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
 @pytest.mark.slow
 def test_spectrum(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     budget = ("--n", "5000", "--epsilon", "1", "--delta", "1e-6")

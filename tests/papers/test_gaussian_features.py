@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -39,3 +41,24 @@ def test_the_interpolant_is_that_of_true_features() -> None:
     ]
     # Draws vary by about .03; 15 % is far from either form without its nonlinear part (loss above 1).
     assert np.mean(form) == pytest.approx(np.mean(true), rel=0.15)
+
+
+def test_the_unclipped_path_is_that_of_an_infinite_clip_norm() -> None:
+    n, d, p = 120, 40, 14_400
+    data = GaussianFeatures.draw(n, d, p, np.random.default_rng(2))
+    flow = 5 * d / p
+    # Without noise the flow contracts residuals of ±1: none grows, and all are 1 at the start.
+    sizes, added, clipped, at_once = data.unclipped_path(1e9, flow, np.array([0.0, 1e-4]), np.random.default_rng(0))
+    assert sizes[0] == pytest.approx(1.0, abs=0.3)
+    assert added[0] == 0
+    assert 0 < added[1] < 0.1
+    assert (clipped == 0).all()
+    assert at_once == 0
+    # A first gradient of 2‖φ‖ is above ½√p, and with so small a clip norm every record counts as clipped.
+    *_, clipped, at_once = data.unclipped_path(0.5 * math.sqrt(p), flow, np.array([0.0]), np.random.default_rng(0))
+    assert (clipped == 1).all()
+    assert at_once == 1
+    # Noise without drift would have this size at the end; the drift only takes away.
+    total = 0.01
+    _, added, _, _ = data.unclipped_path(1e9, flow, np.array([0.0, total]), np.random.default_rng(1))
+    assert 0.5 * total * math.sqrt(0.4 * p) < added[1] < 6 * total * math.sqrt(0.4 * p)

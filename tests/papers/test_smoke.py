@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.text import Text
 
 from gratis.records.errors import GratisError
-from gratis_papers.registry import FIGURES, run_figure
+from gratis_papers.house_style import SMALLEST, new_canvas
+from gratis_papers.registry import FIGURES, redraw, run_figure
 from gratis_papers.statements import PAPERS, STATEMENTS
 
 NEEDS_TORCH = {
-    "s0-fig1-left", "s0-fig1-right", "s0-fig2-5", "s3-fig1", "s3-size", "s3-fig2", "s3-bound", "s4-fig2", "s4-app"
+    "s0-fig1-left", "s0-fig1-right", "s0-fig2-5", "s3-fig1", "s3-size", "s3-fig2", "s3-bound", "s4-fig2", "s4-app",
+    "s4-linear",
 }  # fmt: skip
 # A power-law covariance lies outside S2's Theorem 2, and harmonic loses there for small γ: exactly, and by 14 %.
 REFUTED = {"s2-fig7": ["harmonic is at most every polynomial for γ ≤ .02 at ρ = 0.5 (power:0.3)"]}
@@ -31,7 +34,7 @@ CLEAR = {
     "s1-robust": ["NTK, even activation, n=60: S = O(log k·√(nd/p)) up to k = d"],
     "s2-fig4": ["c ≫ 1 is worse", "η₀c too large is worse"],
     "s2-fig5": ["ours: the point planned from public rows alone loses at most .05 against the best cell (α = 0.5)"],
-    "s4-fig1": [*(f"ε = 0.2, {kind}: A = {name} grows less than A = I" for kind in ("training", "population")
+    "s4-fig1": [*(f"ours: ε = 0.2, {kind}: A = {name} grows less than A = I" for kind in ("training", "population")
                   for name in ("k^-1/2", "k^-2")),
                 "the explicit bound lies above the measured excess loss in its own settings"],
     "s4-app": ["slope of the top 4 eigenvalues after 10 iterations within .05 of that after 100"],
@@ -59,6 +62,16 @@ def test_smoke_scale_computes_checks_and_draws(name: str, tmp_path: Path, monkey
     assert stored["rows"]
     json.dumps(stored["rows"], allow_nan=False)
     assert picture.stat().st_size > 5000
+    drawn = new_canvas(result.draw, settles_nothing=True)
+    assert any("settles nothing" in words.get_text() for words in drawn.texts)
+    small = {words.get_text() for words in drawn.findobj(Text) if words.get_text() and words.get_size() < SMALLEST}
+    assert not small
+    if FIGURES[name].drawing:
+        # A stored table is enough for the picture and, where they are decided anew, for the same claims.
+        before = picture.read_bytes()
+        assert redraw(table)
+        assert picture.read_bytes() == before
+        assert json.loads(table.read_text(encoding="utf-8"))["claims"] == stored["claims"]
     CERTAIN.get(name, lambda stored: None)(stored)
 
 
@@ -99,6 +112,7 @@ CERTAIN = {
     "s3-bound": of_divergence,
     "s4-fig2": of_a_diagnostic,
     "s4-app": of_a_diagnostic,
+    "s4-linear": of_a_diagnostic,
 }
 
 

@@ -127,3 +127,10 @@ def test_bad_input():
     with pytest.raises(GratisError, match="unknown activation"):
         Smooth.parse("sine")
     assert law_of_robustness(4, 4, 16) == 1.0
+
+
+def test_output_weights_have_order_one_where_the_theorems_ask_for_it() -> None:
+    for unit, std in ((True, 1.0), (False, 1 / math.sqrt(8000))):
+        network = FullyConnected.random([6, 50, 8000], "relu", np.random.default_rng(4), unit_output=unit)
+        assert network.weights[-1].std() == pytest.approx(std, rel=0.05)
+        assert network.weights[1].std() == pytest.approx(1 / math.sqrt(50), rel=0.05)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from gratis.accounting import account, calibrate_mu, epsilon_upper_bound
+from gratis.planning.bounds.initialization import layer_variances
 from gratis.planning.networks import plan_network
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
@@ -71,3 +72,43 @@ def test_planning_needs_no_torch() -> None:
 def test_absurd_sizes_are_refused_at_once(sizes: dict[str, int], words: str) -> None:
     with pytest.raises(GratisError, match=words):
         plan_network(20_000, 100, 5, budget=BUDGET, **sizes)
+
+
+def test_initialisations_keep_the_rules_in_their_own_units() -> None:
+    budget = Budget(mu=0.5)
+    plans = {init: plan_network(5000, 50, 3, budget=budget, width=64, depth=3, init=init).settings
+             for init in ("he", "lecun", "xavier", "ntk")}  # fmt: skip
+    he, lecun = plans["he"], plans["lecun"]
+    assert plan_network(5000, 50, 3, budget=budget, width=64, depth=3).settings == he
+    # LeCun's weights are √2 smaller: four layers of them have gradients 2^{-3/2} as long.
+    assert lecun.clip_norm / he.clip_norm == pytest.approx(2**-1.5)
+    assert lecun.total_rate / he.total_rate == pytest.approx(2**-0.5)
+    assert len({one.clip_norm for one in plans.values()}) == 4
+    with pytest.raises(GratisError, match="unknown initialization"):
+        plan_network(5000, 50, 3, budget=budget, init="zeros")
+
+
+@pytest.mark.parametrize("init", ["he", "lecun", "xavier", "ntk"])
+def test_a_network_starts_with_the_weights_of_its_initialisation(init: str) -> None:
+    pytest.importorskip("torch")
+    from gratis import DPMLPClassifier
+    from gratis.records.facts import Facts
+
+    model = DPMLPClassifier(width=400, depth=2, init=init, epsilon=1.0, delta=1e-5, preprocessing="none")
+    module = model._recipe(Facts(rows=1000, columns=300, classes=5)).prepare()
+    found = [float(weight.detach().var()) for weight in module.parameters()]
+    assert found == pytest.approx(layer_variances(init, (300, 400, 400, 5)), rel=0.12)
+
+
+def test_steps_and_the_papers_noise_are_the_users_if_given() -> None:
+    from gratis import DPMLPClassifier
+    from gratis.records.settings import Descent
+
+    def planned(**choices: object) -> object:
+        return DPMLPClassifier(epsilon=1.0, delta=1e-5, preprocessing="none", **choices).plan(1000, 20, classes=2)
+
+    plain, paper = planned(), planned(descent=Descent(noise="paper"))
+    assert planned(descent=Descent(steps=30)).settings.steps == 30
+    assert planned(steps=30).settings.steps == 30
+    assert 2 < account(plain.event).mu / account(paper.event).mu < 4
+    assert paper.settings.total_rate < plain.settings.total_rate / 2

@@ -171,3 +171,12 @@ def test_no_mean_is_paid_for_that_noise_would_swamp() -> None:
     assert many.settings.mean_mu == 0
     assert many.event == plan_feature_classifier(2000, 30_000, 3, budget, centre=False).event
     assert "No private mean" in many.explain()
+
+
+def test_every_plan_says_how_far_the_rows_could_be_read_off() -> None:
+    from gratis import DPRandomFeaturesClassifier, DPRandomFeaturesRegressor
+
+    few = DPRandomFeaturesRegressor(n_features=60, epsilon=1.0, delta=1e-4).plan(200, 5)
+    many = DPRandomFeaturesClassifier(n_features=2000, epsilon=1.0, delta=1e-4).plan(200, 5, classes=2)
+    assert "p/(n·d) = 0.06: too few features" in few.reasons[-1]
+    assert "p/(n·d) = 2: without privacy the rows could in part" in many.reasons[-1]

@@ -21,6 +21,8 @@ app.command()(reconstruct)
 _SEED = typer.Option(0, help="Seed of data and features; everything here is synthetic or public.")
 _N = typer.Option(100, "--n", help="Training points.")
 _D = typer.Option(20, "--d", help="Input dimension.")
+_ROWS = typer.Option(None, help="Your own rows (.npy, one row a record) in place of synthetic points; with --public.")
+_PUBLIC = typer.Option(False, help="The rows may be looked at: what is printed of them has no privacy.")
 
 
 @app.command()
@@ -30,6 +32,8 @@ def interpolate(
     depth: int = typer.Option(2, help="Layers of weights, at least 2."),
     activation: str = typer.Option("tanh", help="relu, tanh, softplus, square or cosine."),
     ratios: str = typer.Option("0.5,0.9,1.5,3,6,12,25", help="p/n, separated by commas."),
+    rows: Path | None = _ROWS,
+    public: bool = _PUBLIC,
     seed: int = _SEED,
     as_json: bool = JSON_OPTION,
 ) -> None:
@@ -39,14 +43,19 @@ def interpolate(
     from gratis.records.checks import check_count
     from gratis_papers.s1_interpolation import eigenvalues_by_width, linear_regime
 
+    points = _public_rows(rows, public)
+    if points is not None:
+        n, d = points.shape
     n, d = check_count("n", n, minimum=2), check_count("d", d)
     rng = np.random.default_rng(check_count("seed", seed, minimum=0))
     wanted = numbers("ratios", ratios)
     with showing("kernels of networks", quiet=as_json):
-        rows = eigenvalues_by_width(n, d, check_count("depth", depth, minimum=2), wanted, 3, activation, rng)
-        descent = linear_regime(min(n, 50), d, 2000, 200, activation, rng)
+        found = eigenvalues_by_width(
+            n, d, check_count("depth", depth, minimum=2), wanted, 3, activation, rng, points=points
+        )
+        descent = linear_regime(min(n, 50), d, 2000, 200, activation, rng, points=points)
     measured, predicted = descent["measured"][-1], descent["predicted"][-1]
-    positive = [row["p"] for row in rows if row["least"] > 1e-10]
+    positive = [row["p"] for row in found if row["least"] > 1e-10]
     words = (
         f"the tangent kernel is invertible from p = {min(positive)} on (n = {n}): descent interpolates"
         if positive
@@ -58,9 +67,9 @@ def interpolate(
     )
     shown = table(
         ["layers", "width", "p", "p/n", "smallest eigenvalue / mean diagonal"],
-        [[str(r["depth"]), str(r["width"]), str(r["p"]), f"{r['ratio']:.2f}", f"{r['smallest']:.3g}"] for r in rows],
+        [[str(r["depth"]), str(r["width"]), str(r["p"]), f"{r['ratio']:.2f}", f"{r['smallest']:.3g}"] for r in found],
     )
-    data = {"rows": rows, "verdict": words, "measured_loss": measured, "predicted_loss": predicted}
+    data = {"rows": found, "verdict": words, "measured_loss": measured, "predicted_loss": predicted}
     emit(data, as_json=as_json, text=f"{words}\n{trained}\n\n{shown}")
 
 
@@ -70,6 +79,9 @@ def robustness(
     d: int = typer.Option(200, "--d", help="Input dimension."),
     features: str = typer.Option("400,1000,4000", help="Numbers of random features, separated by commas."),
     neurons: str = typer.Option("12,25,50,100,200", help="Numbers of neurons k (p = 2kd), separated by commas."),
+    rows: Path | None = _ROWS,
+    labels: Path | None = typer.Option(None, help="Their targets (.npy), with --rows."),
+    public: bool = _PUBLIC,
     seed: int = _SEED,
     as_json: bool = JSON_OPTION,
 ) -> None:
@@ -79,12 +91,20 @@ def robustness(
     from gratis.records.checks import check_count
     from gratis_papers.s1_robustness import sensitivity_rows, sphere_problem
 
-    n, d = check_count("n", n, minimum=2), check_count("d", d, minimum=2)
     rng = np.random.default_rng(check_count("seed", seed, minimum=0))
+    points = _public_rows(rows, public)
+    if (points is None) != (labels is None):
+        raise GratisError("--rows and --labels belong together")
+    if points is not None and labels is not None:
+        problem, source = _held_out(points, _numeric_array("--labels", labels), rng), "own rows"
+    else:
+        n, d = check_count("n", n, minimum=2), check_count("d", d, minimum=2)
+        problem, source = sphere_problem(n, d, 100, rng), "sphere"
+    n, d = problem[0].shape
     with showing("interpolants", quiet=as_json):
-        rows = sensitivity_rows(
-            "sphere",
-            sphere_problem(n, d, 100, rng),
+        found = sensitivity_rows(
+            source,
+            problem,
             features=[check_count("features", value) for value in numbers("features", features)],
             neurons=[check_count("neurons", value) for value in numbers("neurons", neurons)],
             rng=rng,
@@ -95,9 +115,9 @@ def robustness(
     )
     shown = table(
         ["features", "activation", "p", "sensitivity", "sqrt(nd/p)"],
-        [[r["model"], r["activation"], str(r["p"]), f"{r['sensitivity']:.3g}", f"{r['law']:.3g}"] for r in rows],
+        [[r["model"], r["activation"], str(r["p"]), f"{r['sensitivity']:.3g}", f"{r['law']:.3g}"] for r in found],
     )
-    emit({"rows": rows, "n": n, "d": d}, as_json=as_json, text=f"{words}\n\n{shown}")
+    emit({"rows": found, "n": n, "d": d}, as_json=as_json, text=f"{words}\n\n{shown}")
 
 
 @app.command("noisy-gd")
@@ -166,6 +186,37 @@ def noisy_gd(
         data["training_accuracy"] = float(np.mean(trained.predict(X) == y))
         lines.append(f"accuracy on the synthetic points themselves {data['training_accuracy']:.3f}")
     emit(data, as_json=as_json, text="\n".join(lines))
+
+
+def _public_rows(path: Path | None, public: bool) -> Any:
+    """Read rows that may be looked at, on the sphere of radius √d that the theory is about; None without a file."""
+    import numpy as np
+
+    if path is None:
+        return None
+    if not public:
+        raise GratisError("numbers of your own rows would be printed without privacy: add --public if they are public")
+    found = np.asarray(_numeric_array("--rows", path), dtype=np.float64)
+    if found.ndim != 2 or len(found) < 2 or not np.isfinite(found).all():
+        raise GratisError("--rows must hold at least two rows of finite numbers")
+    found = found - found.mean(axis=0)
+    lengths = np.linalg.norm(found, axis=1, keepdims=True)
+    if not lengths.all():
+        raise GratisError("a row equals the mean of all: it cannot be put on a sphere")
+    return found * (found.shape[1] ** 0.5 / lengths)
+
+
+def _held_out(points: Any, targets: Any, rng: Any) -> Any:
+    """A fifth of the rows, at most 100, as test points; targets on the scale of ±1."""
+    import numpy as np
+
+    if targets.shape != points.shape[:1] or not np.isfinite(targets).all():
+        raise GratisError("--labels must hold one finite number for each row")
+    order = rng.permutation(len(points))
+    test = max(1, min(100, len(points) // 5))
+    scaled = targets - targets.mean()
+    scaled = scaled / (np.sqrt(np.mean(scaled**2)) or 1.0)
+    return points[order[test:]], scaled[order[test:]], points[order[:test]]
 
 
 def _numeric_array(option: str, path: Path) -> Any:

@@ -16,6 +16,7 @@ from gratis.records.errors import GratisError
 __all__ = ["app"]
 
 _FOLDER = Path("gratis-papers")  # of `run` and of `gallery`
+_SMOKE = "A smoke run settles nothing: it shows that the programs work; claims are decided by --scale full."
 
 app = typer.Typer(help="The figures of the papers, run on this machine.", no_args_is_help=True)
 
@@ -54,7 +55,8 @@ def run(
         found = _run_one(figure, scale, seed, output, execution, quiet=as_json)
         rows = [["holds" if c["holds"] else "DOES NOT HOLD", f"{c['value']:.4g}", c["claim"]] for c in found["claims"]]
         saved = f"table {found['table']}, picture {found['picture']}"
-        emit(found, as_json=as_json, text="\n".join([table(["", "value", "claim"], rows), *found["notes"], saved]))
+        lines = [table(["", "value", "claim"], rows), *found["notes"], *([_SMOKE] if scale == "smoke" else []), saved]
+        emit(found, as_json=as_json, text="\n".join(lines))
         return
     results: list[dict[str, Any]] = []
     for name in sorted(FIGURES):
@@ -74,7 +76,8 @@ def run(
     held, broken = sum(claim["holds"] for claim in claims), [found["figure"] for found in results if "error" in found]
     summary = {"figures": len(results), "claims": len(claims), "hold": held, "could_not_run": broken}
     words = f"{len(results) - len(broken)} figures, {held} of {len(claims)} claims hold; page: gratis papers gallery"
-    emit({"results": results, "summary": summary}, as_json=as_json, text=f"{words} --folder {output}")
+    text = f"{words} --folder {output}" + (f"\n{_SMOKE}" if scale == "smoke" else "")
+    emit({"results": results, "summary": summary}, as_json=as_json, text=text)
     if broken:
         raise GratisError(f"{len(broken)} of {len(results)} figures could not run: {', '.join(broken)}")
 
@@ -152,6 +155,28 @@ def claims(
     words = f"{len(found)} claims: {causes['hold']} hold for every seed; not for all: {failed or 'none'}"
     text = f"{table(['figure', 'seeds', 'claim', 'why not'], lines)}\n\n{words}"
     emit({"claims": found, "summary": dict(causes)}, as_json=as_json, text=text)
+
+
+@app.command()
+def redraw(
+    folder: Path = typer.Argument(_FOLDER, help="Folder with the tables of `gratis papers run`."),
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """Draw the pictures in a folder again from their tables, and decide claims again, without running anything."""
+    from gratis_papers.claim_table import read_figures
+    from gratis_papers.registry import redraw as redraw_one
+
+    names = [str(content["figure"]) for content in read_figures(folder)]
+    if not names:
+        raise GratisError(f"no figures in {folder}; make some with `gratis papers run all --output {folder}`")
+    done = {name: redraw_one(folder / f"{name}.json") for name in names}
+    left = [name for name, drawn in done.items() if not drawn]
+    words = f"{len(names) - len(left)} of {len(names)} pictures drawn again"
+    emit(
+        {"redrawn": [name for name in names if done[name]], "need_a_run": left},
+        as_json=as_json,
+        text=words + (f"; these need a run: {', '.join(left)}" if left else ""),
+    )
 
 
 @app.command()

@@ -44,13 +44,24 @@ def one_pass(
     algorithm: str = typer.Option("auto", help="auto, one-pass or full-batch."),
     schedule: str = typer.Option("best", help="best, poly:ALPHA, harmonic, free or free-clip."),
     target_r2: float | None = typer.Option(None, help="Also say how many rows, or which epsilon, reach this R²."),
+    task: str = typer.Option("regression", help="regression, or classification (two classes, logistic loss)."),
+    rate: float | None = typer.Option(
+        None, help="Your own rate at the start (step size times n), with --clip and --schedule poly:ALPHA or harmonic."
+    ),
+    clip: float | None = typer.Option(None, help="Your own clip level: the clip norm over the root of d, with --rate."),
+    offset: float | None = typer.Option(None, help="Of your own harmonic schedule: rate / (1 + t/OFFSET)."),
+    curve: Path | None = typer.Option(None, help="Write the predicted risk along the pass into this CSV file."),
     as_json: bool = JSON_OPTION,
 ) -> None:
-    """Theory of linear regression: the risk of every one-pass schedule, and of plain descent, under what is assumed."""
+    """Theory of one pass: the risk of every schedule, and of plain descent, under what is assumed.
+
+    For classification --signal-variance is the variance of the true log odds.
+    """
     from gratis.accounting import describe_guarantee
+    from gratis.cli.plan_one_pass import emit_classification, given_schedule, write_curves
     from gratis.planning.assumptions import LinearFacts
     from gratis.planning.inverse import needed_for_target
-    from gratis.planning.linear import plan_linear
+    from gratis.planning.linear import plan_given_pass, plan_linear
     from gratis.planning.one_pass_limits import one_pass_limits
     from gratis.records.budget import Budget
     from gratis.records.neighbouring import Neighbouring
@@ -64,8 +75,24 @@ def one_pass(
         spectrum=None if spectrum is None else _spectrum(spectrum),
         alignment=alignment,
     )
-    plan = plan_linear(facts, algorithm=algorithm, schedule=schedule)
+    given = given_schedule(schedule, rate, clip, offset)
+    if task == "classification":
+        if algorithm == "full-batch" or target_r2 is not None:
+            raise GratisError(
+                "--task classification is about one pass: leave out --algorithm full-batch and --target-r2"
+            )
+        emit_classification(facts, schedule, given, curve, as_json=as_json)
+        return
+    if task != "regression":
+        raise GratisError(f"unknown task {task!r}; expected regression or classification")
+    if given is not None and algorithm == "full-batch":
+        raise GratisError("--rate and --clip belong to one-pass training")
+    plan = (
+        plan_linear(facts, algorithm=algorithm, schedule=schedule) if given is None else plan_given_pass(facts, given)
+    )
     limits = one_pass_limits(facts, plan)
+    if curve is not None:
+        write_curves(curve, facts, plan)
     needed = None if target_r2 is None else needed_for_target(facts, target_r2=target_r2)
     guarantee = describe_guarantee(plan.event, facts.budget) | {"neighbouring": str(facts.budget.neighbouring)}
     data: dict[str, Any] = {
@@ -93,11 +120,11 @@ def one_pass(
     text = "\n".join(
         [
             *plan.reasons,
+            *([] if given is None else [f"Predicted excess risk of your schedule: {plan.prediction.value:.4g}."]),
             *limits.words,
             *([needed["words"]] if needed else []),
             "",
-            table(["algorithm", "schedule", "excess risk", "range"], rows),
-            "",
+            *([table(["algorithm", "schedule", "excess risk", "range"], rows), ""] if rows else []),
             "Assumed: " + "; ".join(plan.prediction.assumptions) + ".",
         ]
     )
@@ -214,7 +241,12 @@ def spectrum(
 
     from gratis.accounting import calibrate_mu
     from gratis.planning.bounds.effective_dimension import effective_dimension
-    from gratis.planning.bounds.restricted_lipschitz import LipschitzCoefficients, power_law_rate, rank_rate
+    from gratis.planning.bounds.restricted_lipschitz import (
+        LipschitzCoefficients,
+        minimised_excess_risk_upper_bound,
+        power_law_rate,
+        rank_rate,
+    )
     from gratis.records.budget import Budget
     from gratis.records.neighbouring import Neighbouring
 
@@ -227,6 +259,15 @@ def spectrum(
     budget = Budget(epsilon=epsilon, delta=delta, neighbouring=Neighbouring.parse(neighbouring))
     found = effective_dimension(
         coefficients, distance=distance, n_records=n, mu=calibrate_mu(budget), neighbouring=budget.neighbouring
+    )
+    # Theorem 3.5: fresh records, by the stability of the mean iterate.
+    fresh = minimised_excess_risk_upper_bound(
+        coefficients,
+        distance=distance,
+        n_records=n,
+        mu=calibrate_mu(budget),
+        neighbouring=budget.neighbouring,
+        population=True,
     )
     rank = int(np.count_nonzero(coefficients.tail)) + 1
     rates = {"rank": rank, "rank_rate": rank_rate(rank=rank, n_records=n, epsilon=epsilon, delta=delta)}
@@ -250,6 +291,8 @@ def spectrum(
             "is_low_dimensional": found.is_low_dimensional,
             "excess_risk_bound": found.bound.excess_risk,
             "excess_risk_bound_with_all": found.full_dimension_bound,
+            "excess_population_risk_bound": fresh.excess_risk,
+            "population_k": fresh.k,
             "lipschitz_coefficients": {"0": coefficients.per_record, **{str(k): value for k, value in left.items()}},
             "decay_exponent": found.decay_exponent,
             "largest_norm": norm,
@@ -265,6 +308,8 @@ def spectrum(
                     ["k", "gradient outside k dimensions, G_k", "of G_0"],
                     [[str(k), f"{value:.3g}", f"{value / coefficients.per_record:.1%}"] for k, value in left.items()],
                 ),
+                f"On fresh records the excess risk is at most {fresh.excess_risk:.3g} (S4, Theorem 3.5; its "
+                f"constants included, k = {fresh.k}).",
                 f"{words}.",
             ]
         ),

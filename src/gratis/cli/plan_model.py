@@ -49,6 +49,9 @@ def plan_command(model: str) -> Callable[..., None]:
         schedule: str | None = typer.Option(None, help="For one pass: free, poly:ALPHA, harmonic or free-clip."),
         features: str | None = typer.Option(None, help="For random features: tanh, relu, erf or scattering."),
         n_features: int | None = typer.Option(None, "--n-features", "--p", help="For random features: how many."),
+        width: int | None = typer.Option(None, help="For mlp: hidden units a layer."),
+        depth: int | None = typer.Option(None, help="For mlp: hidden layers."),
+        init: str | None = typer.Option(None, help="For mlp: he, lecun, xavier or ntk."),
         steps: int | None = typer.Option(None, help="T; planned if left out."),
         clip_norm: float | None = typer.Option(None, help="C; planned if left out."),
         learning_rate: str | None = typer.Option(
@@ -75,8 +78,13 @@ def plan_command(model: str) -> Callable[..., None]:
             "schedule": schedule,
             "features": features,
             "n_features": n_features,
+            "width": width,
+            "depth": depth,
+            "init": init,
         }
         choices: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if model != "mlp" and {"width", "depth", "init"} & set(choices):
+            raise GratisError("--width, --depth and --init belong to `gratis plan mlp`")
         if inference:
             if model not in ("linear", "logistic"):
                 raise GratisError("--inference belongs to linear and logistic")

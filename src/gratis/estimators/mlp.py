@@ -38,10 +38,12 @@ class DPMLPClassifier(PrivateClassifier, PrivateFit, NetworkParameters):
         Hidden units a layer, and number of hidden layers.
     steps : int, default 75
         T.
+    init : "he", "lecun", "xavier" or "ntk", default "he"
+        The law of the initial weights, which are public.
     initial_seed : int, default 0
         Of the initial weights; public.
     descent : Descent, default None
-        Clip norm, mean learning rate and averaging that are not to be planned.
+        Steps, clip norm, mean learning rate, averaging and the paper's noise that are not to be planned.
     classes : array, default None
         All classes that may occur, public; left out, those that occur are assumed to be no secret. A label that
         equals none of them is invalid.

@@ -284,6 +284,7 @@ class NetworkParameters(FitParameters):
     width: int = 1000
     depth: int = 1
     steps: int = 75
+    init: str = "he"
     initial_seed: int = 0
     classes: ArrayLike | None = None
 
@@ -292,5 +293,5 @@ class NetworkParameters(FitParameters):
 
         return Network(
             facts, self._budget(), self._reading(facts), self.width, self.depth, self.steps, self.initial_seed,
-            self._descent(),
+            self._descent(), self.init,
         )  # fmt: skip

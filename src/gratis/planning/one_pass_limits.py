@@ -19,7 +19,14 @@ from gratis.records.plans import Plan
 from gratis.records.record import Record
 from gratis.records.settings import OnePassSettings
 
-__all__ = ["OnePassLimits", "bayes_excess_risk", "one_pass_limits", "predict_lower_bound", "predict_upper_bound"]
+__all__ = [
+    "OnePassLimits",
+    "bayes_excess_risk",
+    "one_pass_limits",
+    "predict_lower_bound",
+    "predict_upper_bound",
+    "schedule_of",
+]
 
 _CURVES: tuple[type[Any], ...] = (Polynomial, Harmonic, FreeForm, FreeFormWithClip)
 _TOLERANCE = 1e-4  # of the bounding equations: they are bounds, shown in four digits
@@ -142,7 +149,7 @@ def one_pass_limits(facts: LinearFacts, plan: Plan) -> OnePassLimits:
         return OnePassLimits(
             bayes_risk=bayes, minimax_rate=least, schedule_rate=None, low=None, high=None, words=tuple(words)
         )
-    schedule = _schedule(plan.settings.curve)
+    schedule = schedule_of(plan)
     rate = _rate(facts, schedule)
     if rate is not None:
         words[1] += f" The rate of this schedule is {rate:.4g}, constants left out as well."
@@ -171,8 +178,11 @@ def _rate(facts: LinearFacts, schedule: Schedule) -> float | None:
     return None
 
 
-def _schedule(curve: Mapping[str, object]) -> Schedule:
-    """Make the schedule again from the curve in a plan's settings."""
+def schedule_of(plan: Plan) -> Schedule:
+    """Make the schedule of a one-pass plan again from the curve in its settings."""
+    if not isinstance(plan.settings, OnePassSettings):
+        raise GratisError("this plan is no pass and has no schedule; take --algorithm one-pass")
+    curve: Mapping[str, object] = plan.settings.curve
     values = {name: tuple(v) if isinstance(v, list) else v for name, v in curve.items() if name != "label"}
     for kind in _CURVES:
         if {field.name for field in fields(kind)} == set(values):

@@ -30,7 +30,7 @@ from gratis.records.record import JsonObject
 from gratis.records.settings import FeatureSettings
 from gratis.stages.feature_descent import feature_descent_event
 
-__all__ = ["plan_random_features", "rough_feature_cost", "theorem_2_terms"]
+__all__ = ["plan_random_features", "reconstruction_words", "rough_feature_cost", "theorem_2_terms"]
 
 Array = NDArray[np.float64]
 
@@ -64,6 +64,24 @@ def theorem_2_terms(n_records: int, n_inputs: int, *, epsilon: float | None) -> 
     n, d = float(n_records), float(n_inputs)
     noise = {} if epsilon is None else {"noise": d / (n * epsilon) if epsilon > 0 else math.inf}
     return {**noise, "early_stopping": math.sqrt(d / n), "plateau": math.sqrt(n / d**1.5)}
+
+
+def reconstruction_words(n_records: int, n_inputs: int, n_features: int) -> str:
+    """Say where p/(nd) lies against the threshold of reconstruction (docs/theory/trust.md, statement 3).
+
+    In runs without privacy (s1-recon) the error of the attack is near chance up to p = nd/2 and near 0 from 5nd on.
+
+    >>> reconstruction_words(100, 10, 50_000)
+    'p/(n·d) = 50: without privacy the rows could be read off such a model (from 5 or so on); the noise prevents it.'
+    """
+    ratio = n_features / (n_records * n_inputs)
+    if ratio < 0.5:
+        return f"p/(n·d) = {ratio:.3g}: too few features for the known attack to read rows off, even without noise."
+    place = "could" if ratio >= 5 else "could in part"
+    return (
+        f"p/(n·d) = {ratio:.3g}: without privacy the rows {place} be read off such a model (from 5 or so on); "
+        "the noise prevents it."
+    )
 
 
 def plan_random_features(

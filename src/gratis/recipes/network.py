@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gratis.accounting import calibrate_mu, split_mu
+from gratis.accounting import calibrate_mu, s0_noise_multiplier, split_mu
 from gratis.mechanisms.location_scale import (
     StandardisationPlan,
     Standardiser,
@@ -17,6 +17,7 @@ from gratis.mechanisms.location_scale import (
 )
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
+from gratis.planning.bounds.initialization import Scheme, layer_variances
 from gratis.planning.networks import plan_network
 from gratis.recipes.recipe import Reading, zero_rows
 from gratis.records.budget import Budget
@@ -53,11 +54,15 @@ class Network:
     steps: int = 75
     initial_seed: int = 0
     descent: Descent = field(default_factory=Descent)
+    init: str = "he"
     chosen_from_releases: bool = False
     needs_arrays: bool = True
 
     def __post_init__(self) -> None:
-        self.descent.refuse("a network", "steps", "noise", "engine")
+        self.descent.refuse("a network", "engine")
+        Scheme.parse(self.init)
+        if self.descent.noise == "paper" and (self.budget.epsilon is None or self.budget.delta is None):
+            raise GratisError("the paper's noise is stated for a budget in epsilon and delta")
         if isinstance(self.descent.learning_rate, tuple):
             raise GratisError("a network's learning_rate is one number: the mean of rates that fall to 0")
         if check_count("initial_seed", self.initial_seed, minimum=0) >= 2**63:
@@ -75,10 +80,15 @@ class Network:
     @property
     def _training(self) -> tuple[Plan, NetworkSettings]:
         assert self.facts.classes is not None
-        rest = Budget(mu=self._scale[1], neighbouring=self.budget.neighbouring)
+        mu = self._scale[1]
+        if self.descent.noise == "paper":
+            assert self.budget.epsilon is not None
+            assert self.budget.delta is not None
+            mu = min(mu, 1 / s0_noise_multiplier(epsilon=self.budget.epsilon, delta=self.budget.delta))
+        rest = Budget(mu=mu, neighbouring=self.budget.neighbouring)
         plan = plan_network(
             self.facts.rows, self.facts.columns, self.facts.classes, budget=rest, width=self.width, depth=self.depth,
-            steps=self.steps,
+            steps=self.descent.steps or self.steps, init=self.init,
         )  # fmt: skip
         settings = plan.settings
         assert isinstance(settings, NetworkSettings)
@@ -111,7 +121,8 @@ class Network:
         from gratis.models.mlp import build_mlp
 
         try:
-            module = build_mlp(list(self._training[1].widths), seed=self.initial_seed)
+            widths = list(self._training[1].widths)
+            module = build_mlp(widths, seed=self.initial_seed, variances=layer_variances(self.init, widths))
         except (MemoryError, RuntimeError):
             raise GratisError("there is not enough memory for this network; lower width or depth") from None
         # Of few neurons all may be dead, and such a network is refused; on synthetic records, so that it is known here.

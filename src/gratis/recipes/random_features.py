@@ -26,7 +26,7 @@ from gratis.models.logistic import SoftmaxModel
 from gratis.models.random_features import Activation, RandomFeatures, SquaredErrorModel, StoredFeatures
 from gratis.planning.class_flow import largest_factor
 from gratis.planning.feature_classifier import feature_flow, longest_flow, plan_feature_classifier
-from gratis.planning.random_features import plan_random_features, rough_feature_cost
+from gratis.planning.random_features import plan_random_features, reconstruction_words, rough_feature_cost
 from gratis.recipes.recipe import Array, Reading, zero_rows
 from gratis.records.budget import Budget
 from gratis.records.checks import check_count
@@ -145,7 +145,9 @@ class FixedFeatures:
         scales, mu = self._scales
         rest = Budget(mu=mu, neighbouring=self.budget.neighbouring) if scales else self.budget
         plan = self._regression_plan(rest) if self.facts.classes is None else self._classification_plan(rest)
-        return replace(plan, budget=self.budget, event=Composition((*(scale.event for scale in scales), plan.event)))
+        words = reconstruction_words(self.facts.rows, self.facts.columns, self.feature_map.n_features)
+        event = Composition((*(scale.event for scale in scales), plan.event))
+        return replace(plan, budget=self.budget, event=event, reasons=(*plan.reasons, words))
 
     def rough_cost(self) -> tuple[float, float, float] | None:
         """What privacy costs a regression in R² (value, low, high), in closed form: for pictures, not for a plan."""
