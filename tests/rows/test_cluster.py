@@ -673,7 +673,7 @@ def test_a_local_cluster_writes_no_row_to_a_disk(processes):
 
 def test_a_local_cluster_without_keys_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    with pytest.raises(GratisError, match="pip install .*cryptography"), connected("local:1"):
+    with pytest.raises(GratisError, match=r"pip install .*cryptography"), connected("local:1"):
         pass
 
 
