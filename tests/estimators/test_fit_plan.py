@@ -154,7 +154,7 @@ def test_bad_settings(settings: dict) -> None:
     [
         ("linear", None, Descent(engine="dual")),
         ("linear", None, Descent(clip_norm=1.0)),
-        ("mlp", 2, Descent(noise="paper")),
+        ("mlp", 2, Descent(engine="dual")),
         ("random-features", None, Descent(noise="paper")),
         ("random-features", 2, Descent(noise="paper")),
     ],
