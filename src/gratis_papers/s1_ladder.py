@@ -38,8 +38,8 @@ def composition_ladder(scale: str, rng: np.random.Generator) -> PaperResult:
     def draw_figure(figure: Any) -> None:
         left, right = figure.subplots(1, 2)
         for k, rule in enumerate(_RULES):
-            left.plot(steps, table[:, k], label=rule)
-            right.plot(steps, table[:, k] / table[:, 4], label=rule)
+            left.plot(steps, table[:, k], label={"zcdp": "zCDP"}.get(rule, rule))
+            right.plot(steps, table[:, k] / table[:, 4], label={"zcdp": "zCDP"}.get(rule, rule))
         left.set(xscale="log", yscale="log", xlabel="releases T", ylabel="noise std / sensitivity of one release")
         right.set(xscale="log", yscale="log", xlabel="releases T", ylabel="relative to exact")
         left.legend()

@@ -85,8 +85,6 @@ def _folder(scale: str) -> Iterator[Path]:
 
 
 def _problem(scale: str, folder: Path) -> Linearised:
-    import torch
-
     from gratis_papers.tangent_features import TangentSketch
 
     if scale == "smoke":
@@ -108,12 +106,12 @@ def _problem(scale: str, folder: Path) -> Linearised:
     for part, X in (("train", task.X), ("test", task.X_test)):
         place = folder / part
         place.mkdir(exist_ok=True)
-        Z, scores = sketch.all_features(module, X, 64 if scale == "full" else 256, kept=place)
-        if scale == "full":
-            # The head moves too; its gradient is the pooled state, once with each sign.
-            with torch.no_grad():
-                pooled = torch.cat([module.pooled(X[i : i + 256]) for i in range(0, len(X), 256)]).numpy()
-            Z = np.hstack([Z, math.sqrt(2) * pooled, np.full((len(Z), 1), math.sqrt(2), np.float32)])
+        linear = scale == "full"
+        # The head moves too; its gradient is the pooled state, once with each sign.
+        Z, scores = sketch.all_features(module, X, 64 if linear else 256, last="head" if linear else None, kept=place)
+        if linear:
+            Z = np.hstack([Z, np.ones((len(Z), 1), np.float32)])
+            Z[:, sketch.size :] *= math.sqrt(2)
         features[part] = Z, scores
     signs = [np.where(np.asarray(y) >= classes // 2, 1.0, -1.0) for y in (task.y, task.y_test)]
     return Linearised(task.name, *features["train"], signs[0], *features["test"], signs[1], task.budget)

@@ -8,6 +8,7 @@ without g ever being formed. The score is the log odds of the second half of the
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,8 +50,11 @@ class TangentSketch:
         """Numbers a record."""
         return sum(len(left) * len(right) for left, right in self.factors)
 
-    def features(self, module: Any, X: Any) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the derivatives of the log odds, (records, size), and the log odds themselves."""
+    def features(self, module: Any, X: Any, last: str | None = None) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the derivatives of the log odds, (records, size), and the log odds themselves.
+
+        `last` names a module whose inputs are appended: those of a linear head are its gradients in turn.
+        """
         modules = dict(module.named_modules())
         seen: dict[str, tuple[Any, Any]] = {}
 
@@ -63,7 +67,10 @@ class TangentSketch:
 
             return hook
 
+        taken: list[Any] = []
         handles = [modules[name].register_forward_hook(keep(name)) for name in self.names]
+        if last is not None:
+            handles.append(modules[last].register_forward_pre_hook(lambda _, inputs: taken.append(inputs[0].detach())))
         try:
             scores = log_odds(module(X))
             slopes = torch.autograd.grad(scores.sum(), [seen[name][1] for name in self.names])
@@ -76,7 +83,7 @@ class TangentSketch:
             product = torch.einsum("btr,bts->brs", slope @ left.T, inputs @ right.T)
             parts.append(product.reshape(len(scores), -1))
         with torch.no_grad():
-            return torch.cat(parts, dim=1).numpy(), scores.detach().numpy()
+            return torch.cat([*parts, *taken], dim=1).numpy(), scores.detach().numpy()
 
     def moved(self, module: Any, weights: NDArray[np.float64]) -> Any:
         """Add AᵀZB to every matrix, Z from the flat weights; changes the module and returns it."""
@@ -90,23 +97,36 @@ class TangentSketch:
         return module
 
     def all_features(
-        self, module: Any, X: Any, micro_batch: int, kept: Path | None = None, part: int = 4096
+        self,
+        module: Any,
+        X: Any,
+        micro_batch: int,
+        *,
+        last: str | None = None,
+        kept: Path | None = None,
+        part: int = 4096,
+        backwards: bool = False,
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return features and log odds of all records; parts that were computed before are found in the folder."""
+        """Return features and log odds of all records; parts that were computed before are found in the folder.
+
+        A second process may help with `backwards`: it starts with the last part.
+        """
         found: list[Sequence[NDArray[np.float32]]] = []
-        for start in range(0, len(X), part):
+        starts = range(0, len(X), part)
+        for start in reversed(starts) if backwards else starts:
             place = None if kept is None else kept / f"tangent-{start}-{min(start + part, len(X))}.npz"
             if place is not None and place.is_file():
                 with np.load(place) as stored:
                     found.append((stored["features"].astype(np.float32), stored["scores"]))
                 continue
-            rows = [self.features(module, X[i : i + micro_batch])
+            rows = [self.features(module, X[i : min(i + micro_batch, start + part)], last)
                     for i in range(start, min(start + part, len(X)), micro_batch)]  # fmt: skip
             features, scores = (np.concatenate(each) for each in zip(*rows, strict=True))
             if place is not None:
-                partial = place.with_suffix(".partial.npz")
+                partial = place.with_suffix(f".{os.getpid()}.partial.npz")
                 np.savez(partial, features=features.astype(np.float16), scores=scores)
                 partial.replace(place)
             found.append((features, scores))
-        features, scores = (np.concatenate(each) for each in zip(*found, strict=True))
+        ordered = found[::-1] if backwards else found
+        features, scores = (np.concatenate(each) for each in zip(*ordered, strict=True))
         return features, scores
