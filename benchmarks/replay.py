@@ -124,7 +124,7 @@ def cells() -> Iterator[Cell]:
 
 
 def faster() -> None:
-    """Remember what is a function of public facts or of releases: budgets, versions, twins of a spectrum."""
+    """Remember what is a function of public facts or of releases: budgets and versions."""
 
     def everywhere(module: str, name: str, wrap: Callable[[Any], Any]) -> None:
         with contextlib.suppress(ImportError, AttributeError):
@@ -134,27 +134,13 @@ def faster() -> None:
                 if getattr(loaded, "__name__", "").startswith("gratis") and getattr(loaded, name, None) is old:
                     setattr(loaded, name, new)
 
-    def by_spectrum(twin: Any) -> Any:
-        kept: dict[Any, Any] = {}
-
-        @functools.wraps(twin)
-        def found(spectrum: Any, stages: Any, *rest: Any) -> Any:
-            key = (spectrum.tobytes(), stages, rest)
-            if key not in kept:
-                kept.clear()
-                kept[key] = twin(spectrum, stages, *rest)
-            return kept[key]
-
-        return found
-
     importlib.import_module("gratis.estimators.evaluation")
-    for module in ("staged_linear", "random_features", "network", "one_pass"):
+    for module in ("linear", "random_features", "network", "one_pass"):
         importlib.import_module(f"gratis.recipes.{module}")
     cached = functools.lru_cache(maxsize=None)
     everywhere("gratis.accounting.certification", "_versions", cached)
     everywhere("gratis.accounting.calibration", "calibrate_mu", cached)
     everywhere("gratis.accounting.gdp", "gdp_epsilon_upper_bound", cached)
-    everywhere("gratis.recipes.staged_linear", "_twin", by_spectrum)
 
 
 def audited(cell: Cell, pairs: int, round_: int) -> dict[str, Any]:

@@ -5,9 +5,9 @@
     GRATIS_DATA=... python benchmarks/wide_tables.py tables --epsilons 0.3,1,3
 
 `size` prints CPU seconds, seconds and peak memory of one fit, and its score on fresh rows. The other two train with
-second moments and without on the same rows and print both scores against crowding κd/(nμ), the number that the rule of
-`stages.staged.second_moments_pay` asks for. `tables` sets a fifth of the rows aside, never looked at, and validates
-on a fifth of the others. Noise seeds are fixed: never do that with data that matters.
+second moments and without on the same rows and print both scores against crowding κd/(nμ), the number that the rules
+`second_moments_pay` of `models.linear` and `stages.staged` ask for. `tables` sets a fifth of the rows aside, never
+looked at, and validates on a fifth of the others. Noise seeds are fixed: never do that with data that matters.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from numpy.typing import NDArray
 from gratis.accounting import calibrate_mu
 from gratis.accounting.gdp import gdp_epsilon_upper_bound
 from gratis.estimators import DPLinearRegression, DPLogisticRegression
+from gratis.models import linear
 from gratis.records.budget import Budget
 from gratis.records.neighbouring import Neighbouring
-from gratis.stages.staged import second_moments_pay
+from gratis.stages import staged
 
 Array = NDArray[np.float64]
 DELTA = 1e-5
@@ -71,7 +72,12 @@ def score(
     """R² or accuracy on fresh rows of the estimator as it is shipped, but for what the rule says."""
     # Every recipe asks the rule by its name in the module that imported it.
     with ExitStack() as patched:
-        for module in ("gratis.stages.staged", "gratis.recipes.logistic"):
+        for module in (
+            "gratis.models.linear",
+            "gratis.recipes.linear",
+            "gratis.stages.staged",
+            "gratis.recipes.logistic",
+        ):
             patched.enter_context(mock.patch(f"{module}.second_moments_pay", return_value=precondition))
         if n_classes is None:
             model: Any = DPLinearRegression(insecure_reproducible=True, **budget)
@@ -92,7 +98,10 @@ def compare(name: str, splits: list[Any], mu: float, relation: Neighbouring, n_c
             for seed in range(draws)
         ]
     gain = np.subtract(found[False], found[True])
-    pays = second_moments_pay(n, d, mu=mu, neighbouring=relation, regression=n_classes is None)
+    if n_classes is None:
+        pays = linear.second_moments_pay(d, n * mu / relation.sensitivity_factor)
+    else:
+        pays = staged.second_moments_pay(n, d, mu=mu, neighbouring=relation)
     print(
         f"{name:24s} {n:5d} x {d:4d} mu {mu:.3f} {relation!s:11s} crowding "
         f"{relation.sensitivity_factor * d / (n * mu):6.2f} with {np.mean(found[True]):6.3f} without "

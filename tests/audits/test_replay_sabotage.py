@@ -14,6 +14,7 @@ from gratis.audits.trainings import estimator_training, in_primal, subsampled_tr
 from gratis.estimators import classification
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
+from gratis.private.session import Session
 from gratis.records.events import PoissonSubsampledGaussian
 from gratis.stages.feature_descent import Engine
 from gratis.stages.poisson_sampling import PoissonSampling
@@ -54,9 +55,21 @@ def test_honest_programs_raise_nothing_and_come_close():
     assert not replayed(one_pass, pair()).alarm
 
 
-def test_noise_halved(monkeypatch):
-    from gratis.stages import staged
+def descend_with(monkeypatch, changed):
+    """Let gradients, and nothing else, get another noise source than the session's."""
+    whole = Session.gradient
 
+    def gradient(self, *given, **named):
+        own, self._noise = self._noise, changed(self._noise) if self._noise is not None else None
+        try:
+            return whole(self, *given, **named)
+        finally:
+            self._noise = own
+
+    monkeypatch.setattr(Session, "gradient", gradient)
+
+
+def test_noise_halved(monkeypatch):
     class Half(NoiseSource):
         """Passes on half of the deviation that it is asked for."""
 
@@ -66,8 +79,7 @@ def test_noise_halved(monkeypatch):
         def release(self, values, std):
             return self.source.release(values, std / 2)
 
-    whole = staged.descend
-    monkeypatch.setattr(staged, "descend", lambda *given, noise, **named: whole(*given, noise=Half(noise), **named))
+    descend_with(monkeypatch, Half)
     found = replayed(linear, pair())
     assert found.ratio > 1.6
     assert any("certified" in what for what in found.differences)
@@ -88,11 +100,10 @@ def test_noise_halved_in_the_source_itself(monkeypatch):
 
 
 def test_clipping_left_out(monkeypatch):
-    def unclipped(X, norms, targets, parameters, mean, clip_norms):
-        factors = mean(X @ parameters[:, 0])[:, None] - targets
-        return np.einsum("id,ibk->dbk", X, factors)
+    def unclipped(X, norms, factors, clip_norm, each=1):
+        return X.T @ factors / clip_norm
 
-    monkeypatch.setattr("gratis.stages.full_batch.clipped_gradient_sum", unclipped)
+    monkeypatch.setattr("gratis.private.session.clipped_outer_sum", unclipped)
     assert replayed(linear, pair()).ratio > 100
 
 
@@ -206,12 +217,7 @@ def test_a_seed_used_for_two_releases_of_one_fit(monkeypatch):
 
 def test_a_trainer_with_a_noise_source_of_its_own(monkeypatch):
     """Noise that does not pass through the estimator's source cannot be shown to be there."""
-    from gratis.stages import staged
-
-    whole = staged.descend
-    monkeypatch.setattr(
-        staged, "descend", lambda *given, noise, **named: whole(*given, noise=NoiseSource.insecure(7), **named)
-    )
+    descend_with(monkeypatch, lambda noise: NoiseSource.insecure(7))
     found = replayed(linear, pair())
     assert any("did not pass" in what for what in found.differences)
     assert any("published" in what for what in found.differences)

@@ -337,11 +337,11 @@ def test_kill_during_training_leaves_the_budget_spent_and_no_model(
     command += ["--ledger", str(tmp_path / "l"), "--budget", "people"]
     # The descent waits, so that the signal arrives while the program trains and not after.
     program = (
-        "import sys, time; import gratis.stages.staged as s; from gratis.cli.program import run\n"
+        "import sys, time; from gratis.private.session import Session as s; from gratis.cli.program import run\n"
         "from gratis.estimators.table_fit import TableJob\n"
         "def slow(*a, **k): time.sleep(600)\n"
         "check = TableJob.check\n"
-        "def checked(*a): check(*a); s.descend = slow\n"
+        "def checked(*a): check(*a); s._released = slow\n"
         "TableJob.check = checked\nsys.exit(run(sys.argv[1:]))"
     )
     child = subprocess.Popen([sys.executable, "-c", program, *command], stderr=subprocess.DEVNULL)
@@ -502,7 +502,7 @@ def test_a_signal_gets_a_sentence_on_what_is_spent(
     name = {
         "reading": "gratis.estimators.table_fit.TableJob.check",
         "reserving": "gratis.ledger.ledger.check_affordable",
-        "training": "gratis.recipes.staged_linear.fit_stages",
+        "training": "gratis.recipes.linear.run_session",
         "saving": "gratis.estimators.model_folder.save_model",
         "predicting": "gratis.cli.fit._curve",
     }[where]
@@ -588,7 +588,7 @@ def test_a_file_that_changes_is_refused_before_the_reservation_and_named_after_i
     assert "changed after it was opened: nothing was spent" in capsys.readouterr().err
     assert ledger.status("people").reservations == 0
     assert not list((tmp_path / "out").iterdir())
-    after("gratis.recipes.staged_linear", "fit_stages", lambda: write("1,1,0"))
+    after("gratis.recipes.linear", "run_session", lambda: write("1,1,0"))
     assert run(command) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["held_out_score"] is None

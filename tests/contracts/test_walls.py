@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "models": BASE | {"mechanisms", "private"},
     "rows": BASE,
     "mechanisms": BASE | {"accounting"},
-    "private": BASE | {"mechanisms"},
+    "private": BASE | {"accounting", "mechanisms"},
     "stages": TRAINS,
     "planning": TRAINS,
     "recipes": TRAINS | {"planning", "rows"},

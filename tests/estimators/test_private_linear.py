@@ -137,7 +137,7 @@ def test_a_failure_inside_training_stays_spent(tmp_path: Path, monkeypatch: pyte
     def crash(*_: Any, **__: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr("gratis.recipes.staged_linear.fit_stages", crash)
+    monkeypatch.setattr("gratis.recipes.linear.run_session", crash)
     with pytest.raises(MemoryError):
         DPLinearRegression(1.0, 1e-5, ledger=str(path), dataset="survey").fit(X, Y)
     assert ledger.status("survey").reservations == 1
@@ -256,7 +256,7 @@ def test_nothing_private_is_kept() -> None:
     public.add("noise_covariance_")  # from released scales and basis, and public noise
     fitted = {name for name in vars(model) if name.endswith("_") and not name.startswith("_")}
     assert fitted == public
-    arrays = [model.fit_.parameters, model.fit_.spectrum, model.fit_.features.centre]
+    arrays = [model.fit_.parameters, model.noise_covariance_, model.fit_.features.centre]
     assert all(len(a) <= D + 1 for a in arrays)
 
 
@@ -273,10 +273,10 @@ def test_no_message_quotes_a_private_cell() -> None:
 
 def test_a_table_that_cannot_fit_is_refused_before_the_ledger_is_asked(monkeypatch):
     """A process killed halfway would have spent its budget for nothing."""
-    from gratis.stages import staged
+    from gratis.private import memory
 
     model = DPLinearRegression(epsilon=1.0, delta=1e-5)
-    monkeypatch.setattr(staged, "available_memory", lambda: 10**6)
+    monkeypatch.setattr(memory, "available_memory", lambda: 10**6)
     monkeypatch.setattr(Release, "__enter__", lambda self: pytest.fail("the ledger was asked"))
     with pytest.raises(GratisError, match="nothing was spent"):
         model.fit(np.ones((20, 3)), np.arange(20.0))

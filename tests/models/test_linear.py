@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gratis.accounting import account
+from gratis.accounting import account, leaf_mu
 from gratis.audits.hostile import HostileTables, Table
 from gratis.audits.replay import Fitted
 from gratis.audits.trainings import audit_tables
@@ -18,8 +18,13 @@ from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
 from gratis.models import linear as module
 from gratis.models.linear import LinearFit, linear, second_moments_pay
+from gratis.private.memory import fit_memory
 from gratis.private.reading import Reading
 from gratis.private.session import plan, run
+from gratis.recipes.linear import Linear
+from gratis.records.budget import Budget
+from gratis.records.errors import GratisError
+from gratis.records.facts import Facts
 from gratis.records.neighbouring import Neighbouring
 from gratis.records.settings import Descent
 
@@ -153,3 +158,85 @@ def test_what_the_user_fixes_is_not_shrunk(monkeypatch: pytest.MonkeyPatch) -> N
     X, y = table(300)
     found = fitted(X, y, descent=Descent(steps=4, clip_norm=1.0, learning_rate=0.5))
     assert found.expected is None
+
+
+@pytest.mark.parametrize("whitened", [True, False])
+def test_it_learns_in_original_units(whitened: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not whitened:
+        monkeypatch.setattr(module, "second_moments_pay", lambda *_: False)
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1, 1, (20_000, 3)) * [1.0, 50.0, 1e-3] + [5.0, -300.0, 0.01]
+    y = 100 + (X - [5.0, -300.0, 0.01]) @ [3.0, 0.1, 2000.0]
+    found = fitted(X, y, mu=2.0)
+    predicted = found.scores(X)[:, 0]
+    assert np.square(y - predicted).mean() < 0.05 * y.var()
+    slopes, intercept = found.original_units()
+    inside = (np.abs(X - found.features.centre) < found.features.window).all(axis=1)
+    np.testing.assert_allclose((X @ slopes + intercept)[inside, 0], predicted[inside], rtol=1e-8)
+
+
+def test_public_maps_are_used_as_given() -> None:
+    X = np.random.default_rng(2).standard_normal((4000, 2)) * 10
+    features = Standardiser(np.zeros(2), np.full(2, 10.0), np.full(2, 30.0))
+    found = fitted(X, X[:, 0] / 10, mu=1.0, reading=Reading(standardise=False, features=features))
+    np.testing.assert_array_equal(found.features.scale, features.scale)
+    np.testing.assert_array_equal(found.features.window, features.window)
+    assert found.parameters[0, 0] == pytest.approx(1, abs=0.15)
+
+
+@pytest.mark.parametrize("way", ["private scales", "given descent"])
+@pytest.mark.parametrize(
+    "X",
+    [
+        np.zeros((200, 50)),
+        np.full((200, 50), 1e300),
+        np.full((200, 50), np.nan),
+        np.random.default_rng(3).standard_normal((200, 50)),
+        np.ones((1, 1)),
+    ],
+)
+def test_degenerate_tables_give_finite_parameters(X: Any, way: str) -> None:
+    found = fitted(X, np.ones(len(X)), Neighbouring.REPLACE_ONE, **({"mu": 0.27} | WAYS[way]))
+    assert np.isfinite(found.parameters).all()
+    assert all(np.isfinite(part).all() for part in found.original_units())
+
+
+def test_a_wide_fit_stores_nothing_of_columns_squared_and_rows_twice_at_most() -> None:
+    """8,000 columns squared would be 512 MB."""
+    for shape, most in (((10, 8000), 50e6), ((1500, 2000), 8 * 24e6)):
+        X = np.random.default_rng(4).standard_normal(shape)
+        tracemalloc.start()
+        fitted(X, X[:, 0], mu=0.3, reading=Reading(impute=True), descent=Descent(steps=2))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < min(most, fit_memory(*shape, second_moments=False))
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_shares_move_without_jumps(relation: Neighbouring) -> None:
+    """From one row to the next no part of the budget changes by more than a little."""
+
+    def parts(n: int) -> Any:
+        found: dict[str, float] = {}
+        for leaf in plan(model(mu=0.25), n, 5, relation).event.leaves():
+            name = leaf.label.split(":")[0]
+            found[name] = found.get(name, 0.0) + (leaf_mu(leaf) / 0.25) ** 2
+        return np.array(list(found.values()))
+
+    shares = np.array([parts(n) for n in range(60, 1400, 12)])
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+    assert np.abs(np.diff(shares, axis=0)).max() < 0.1
+    assert shares[0, 1] > 0.2 > 0.12 > shares[-1, 1], "few records pay for the target, many for the descent"
+
+
+def test_predictions_stay_inside_the_targets_window() -> None:
+    X = np.random.default_rng(9).standard_normal((3000, 2))
+    found = fitted(X, 10 + X[:, 0], mu=1.0)
+    far = found.scores(np.array([[1e9, 1e9], [-1e9, -1e9]]))[:, 0]
+    assert (np.abs(far - found.target.centre) <= found.target.window).all()
+
+
+def test_other_rows_than_planned_are_refused() -> None:
+    recipe = Linear(Facts(rows=10, columns=2), Budget(mu=1.0, neighbouring=Neighbouring.ZERO_OUT), Reading())
+    with pytest.raises(GratisError, match="plan was made for"):
+        recipe.run(Rows.held(np.ones((9, 2)), np.ones(9)), noise=NoiseSource.insecure(0))

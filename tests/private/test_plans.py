@@ -10,7 +10,7 @@ import pytest
 from gratis.accounting import account
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
-from gratis.private.bounds import Ball
+from gratis.private.bounds import ball
 from gratis.private.session import PrivateRows, Session, Share, plan, run
 from gratis.records.errors import GratisError
 from gratis.records.neighbouring import Neighbouring
@@ -48,7 +48,7 @@ def refused(model: Any, *, draws: int, match: str = "departs from its plan") -> 
 
 
 def centre(s: Session, share: Share, label: str = "mean", size: int = D) -> Any:
-    return s.mean(lambda X, y: np.resize(X, (len(X), size)), Ball(size), share, label)[0]
+    return s.mean(lambda X, y: np.resize(X, (len(X), size)), ball(size), share, label)[0]
 
 
 class Peeking:

@@ -9,9 +9,9 @@ import pytest
 
 from gratis import DPLinearRegression, plan
 from gratis.accounting import calibrate_mu
+from gratis.recipes.linear import Linear
 from gratis.recipes.linear_inference import LinearInference, least_rows
 from gratis.recipes.recipe import Reading
-from gratis.recipes.staged_linear import StagedLinear
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
 from gratis.records.facts import Facts
@@ -82,7 +82,7 @@ def test_below_the_public_rule_nothing_is_spent_on_intervals():
     least = least_rows(2, budget)
     facts = Facts(rows=least - 1, columns=2)
     below = LinearInference(facts, budget, Reading())
-    assert below.plan.event == StagedLinear(facts, budget, Reading()).plan.event
+    assert below.plan.event == Linear(facts, budget, Reading()).plan.event
     assert LinearInference(Facts(rows=least, columns=2), budget, Reading()).withheld is None
     X, y = table(0, n=least - 1)
     model = DPLinearRegression(1.0, 1e-6, inference=True, noise_seed=0, insecure_reproducible=True).fit(X, y)

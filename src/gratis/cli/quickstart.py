@@ -152,12 +152,12 @@ def _content(model: Any, budget: Any, private: float, public: float, audit: Any)
 
 
 def _cost_curve(n_records: int, n_features: int, budget: Any) -> list[tuple[float, float, float, float]]:
-    from gratis.recipes.staged_linear import predict_staged
+    from gratis.estimators.fit_plan import plan
     from gratis.records.budget import Budget
 
     points = []
     for factor in (0.25, 0.5, 1.0, 2.0, 4.0):
         asked = Budget(epsilon=budget.epsilon * factor, delta=budget.delta, neighbouring=budget.neighbouring)
-        found = predict_staged(n_records, n_features, asked)
+        found = plan("linear", rows=n_records, columns=n_features, budget=asked).prediction
         points.append((asked.epsilon or 0.0, 2 * found.value, 2 * found.low, 2 * found.high))
     return points

@@ -12,8 +12,8 @@ from sklearn.base import RegressorMixin
 from gratis.estimators.inference import InferenceWords
 from gratis.estimators.leaks import Watched
 from gratis.estimators.linear_model import PrivateLinearModel
+from gratis.recipes.linear import LinearRelease
 from gratis.recipes.linear_inference import InferenceRelease
-from gratis.recipes.staged_linear import LinearRelease
 
 __all__ = ["DPLinearRegression"]
 
@@ -22,7 +22,7 @@ __all__ = ["DPLinearRegression"]
 class DPLinearRegression(Watched, RegressorMixin, InferenceWords, PrivateLinearModel):
     """Linear regression under (ε, δ)-differential privacy that needs no tuning on the data.
 
-    **Guarantee**: everything that is kept after `fit` (coefficients, scales, spectrum, prediction) is a function of
+    **Guarantee**: everything that is kept after `fit` (coefficients, scales, their noise, prediction) is a function of
     Gaussian releases that together are (ε, δ)-DP under `neighbouring`; the unit is one row and the number of
     rows is public. `certificate_` holds the events and can be verified by anyone. Not covered: predictions at private
     inputs, scores computed on private rows, and (with on_invalid="raise") the answer whether all values were finite.

@@ -14,7 +14,7 @@ from gratis.estimators.model_parameters import LinearParameters
 from gratis.estimators.private_fit import PrivateFit
 from gratis.estimators.values import encoded, refuse_text
 from gratis.mechanisms.location_scale import hidden_share
-from gratis.recipes.staged_linear import LinearRelease
+from gratis.recipes.linear import LinearRelease
 from gratis.records.checks import check_count
 from gratis.records.errors import GratisError
 from gratis.records.facts import Facts

@@ -126,9 +126,9 @@ class LinearParameters(FitParameters):
         return OnePassLinear(facts, self._budget(), self._reading(facts), str(self.schedule), self._descent())
 
     def _staged(self, facts: Facts) -> Recipe:
-        from gratis.recipes.staged_linear import StagedLinear
+        from gratis.recipes.linear import Linear
 
-        return StagedLinear(facts, self._budget(), self._reading(facts), self._descent())
+        return Linear(facts, self._budget(), self._reading(facts), self._descent())
 
     def _intervals(self, facts: Facts, estimand: str) -> Recipe:
         from gratis.recipes.linear_inference import LinearInference

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from gratis.estimators.release import Release
 from gratis.models.released_linear import ReleasedLinear
+from gratis.recipes.linear import LinearRelease, in_original_units
 from gratis.recipes.one_pass import OnePassLinear
-from gratis.recipes.staged_linear import LinearRelease, in_original_units
 from gratis.stages.one_pass import OnePasses
 
 __all__ = ["PassInProgress"]

@@ -31,7 +31,14 @@ from gratis.records.events import Composition, Event, GaussianRelease
 from gratis.records.neighbouring import Neighbouring
 from gratis.records.plans import TOO_FEW
 
-__all__ = ["StandardisationPlan", "Standardiser", "hidden_share", "plan_standardisation", "release_location_scale"]
+__all__ = [
+    "StandardisationPlan",
+    "Standardiser",
+    "hidden_share",
+    "plan_standardisation",
+    "release_location_scale",
+    "target_doubts",
+]
 
 _SHARES = (0.33, 0.17, 0.33, 0.17)
 _NARROWEST, _WORTH = 2.0, 0.05  # of the scale: least window of a mean, and its noise below which more is no gain
@@ -47,7 +54,7 @@ _SEEN = 6.0
 # better with 32 there (docs/results/small.md). How many positions are told apart (odd: whole numbers lie on the edges
 # of 16), and the window in units of the scale.
 _FEW, _FEW_BINS, _FEW_WINDOW = 64.0, 15, 6.0
-_SPREAD, _MEAN = "spread around the mean", "mean"
+_MAGNITUDES, _SPREAD, _MEAN = "magnitudes", "spread around the mean", "mean"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +141,14 @@ class StandardisationPlan:
         """Whether records are so few that the histograms of a single column must be read together. Public."""
         return self.n_records < _FEW * self.events[0].noise_std
 
-    @property
-    def doubts(self) -> tuple[str, ...]:
-        """A sentence for the plan where so few records may not show the order of magnitude of a target."""
-        if self.n_records >= _SURELY_PLACED * self.events[0].noise_std:
-            return ()
-        return (TOO_FEW,)
+
+def target_doubts(event: Event, n_records: int) -> tuple[str, ...]:
+    """A sentence for a plan where so few records may not show the order of magnitude of a target; mostly none."""
+    leaves = event.leaves() if isinstance(event, Composition) else (event,)
+    first = [leaf for leaf in leaves if isinstance(leaf, GaussianRelease) and leaf.label == f"target: {_MAGNITUDES}"]
+    if all(n_records >= _SURELY_PLACED * leaf.noise_std for leaf in first):
+        return ()
+    return (TOO_FEW,)
 
 
 def plan_standardisation(
@@ -168,7 +177,7 @@ def plan_standardisation(
 
     count = math.sqrt(kappa * columns)
     stages = (
-        ("magnitudes", count),
+        (_MAGNITUDES, count),
         ("position", count),
         (_SPREAD, count),
         (_MEAN, kappa * math.sqrt(columns) / n),

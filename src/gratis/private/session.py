@@ -15,16 +15,18 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gratis.accounting import unit_descent_event
 from gratis.mechanisms.clipped_gradient import clipped_outer_sum, row_norms, sanitised, usable_rows
 from gratis.mechanisms.location_scale import Standardiser, plan_standardisation, release_location_scale
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
-from gratis.private.bounds import Ball, Bound
+from gratis.private.bounds import Bound, ball
 from gratis.private.null_rows import null_rows
 from gratis.records.checks import check_count, check_positive
 from gratis.records.errors import GratisError
-from gratis.records.events import Composition, GaussianRelease
+from gratis.records.events import Composition, FullBatchDescent, GaussianRelease
 from gratis.records.neighbouring import Neighbouring
+from gratis.records.sequences import Runs
 
 __all__ = ["Planned", "PrivateRows", "Released", "Session", "Share", "plan", "run"]
 
@@ -106,7 +108,7 @@ def _with_norms(Z: Array, t: Array) -> tuple[Array, Array, Array]:
 class Released:
     """One release: its event, and the shape of what is released, which no event says and a model must not choose."""
 
-    event: GaussianRelease
+    event: GaussianRelease | FullBatchDescent  # the latter of one step
     shape: tuple[int, ...]
 
 
@@ -118,14 +120,21 @@ class Planned:
 
     @property
     def event(self) -> Composition:
-        """What is reserved and certified: equal releases in turn are one event with a count.
+        """What is reserved and certified: equal releases in turn are one event, with a count or of so many steps.
 
         >>> one = GaussianRelease(sensitivity=1.0, noise_std=2.0, neighbouring="zero-out", label="step")
         >>> [leaf.count for leaf in Planned((Released(one, (3,)),) * 5).event.leaves()]
         [5]
         """
         runs = groupby(self.releases, key=lambda release: release.event)
-        return Composition(tuple(replace(event, count=len(tuple(equal))) for event, equal in runs))
+        return Composition(tuple(_repeated(event, len(tuple(equal))) for event, equal in runs))
+
+
+def _repeated(event: GaussianRelease | FullBatchDescent, times: int) -> GaussianRelease | FullBatchDescent:
+    if isinstance(event, GaussianRelease):
+        return replace(event, count=times)
+    rates, stds = (Runs.constant(runs.values[0], times) for runs in (event.learning_rates, event.noise_stds))
+    return replace(event, learning_rates=rates, noise_stds=stds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,8 +200,9 @@ class Session:
         """
         rows = rows or self.rows
         event = self._event(bound, share, label)
-        self._admit(event, bound.shape, share)
-        return self._released(lambda: rows._total(contribution, bound), event, bound.shape), event.noise_std
+        self._admit(event, bound.shape, share, share.mu)
+        std = event.noise_std
+        return self._released(lambda: rows._total(contribution, bound), std, bound.shape), std
 
     def gradient(
         self,
@@ -210,10 +220,14 @@ class Session:
         which may depend on what was released. Of a person with many rows the mean gradient is clipped.
         """
         shape = (rows.n_features, outputs)
-        event = self._event(Ball(sum(shape)), share, label)
-        self._admit(event, shape, share)
-        found = self._released(lambda: rows._clipped_gradient(factors, clip_norm), event, shape)
-        return clip_norm * found, clip_norm * event.noise_std
+        inflation = ball(sum(shape)).inflation(self.n_records, self.relation)
+        event = unit_descent_event(
+            self.n_records, 1, mu=share.mu, neighbouring=self.relation, rounding_inflation=inflation, label=label
+        )
+        self._admit(event, shape, share, share.mu)
+        std = event.noise_stds.values[0]
+        found = self._released(lambda: rows._clipped_gradient(factors, clip_norm), std, shape)
+        return clip_norm * found, clip_norm * std
 
     def standardise(
         self,
@@ -231,7 +245,7 @@ class Session:
             label=label,
         )  # fmt: skip
         for event in made.events:
-            self._admit(event, (rows.n_features,), share)
+            self._admit(event, (rows.n_features,), share, event.sensitivity / event.noise_std)
 
         def release(noise: NoiseSource) -> Standardiser:
             counted = rows._rows.mapped(_without_null_records)
@@ -259,10 +273,12 @@ class Session:
             sensitivity=sensitivity, noise_std=sensitivity / share.mu, neighbouring=self.relation, label=label
         )
 
-    def _admit(self, event: GaussianRelease, shape: tuple[int, ...], share: Share) -> None:
+    def _admit(
+        self, event: GaussianRelease | FullBatchDescent, shape: tuple[int, ...], share: Share, mu: float
+    ) -> None:
         """Compare with the plan and take it from its share; a model that departs once gets nothing more."""
         left, place = self._left or {}, len(self._releases)
-        release, square = Released(event, shape), (event.sensitivity / event.noise_std) ** 2
+        release, square = Released(event, shape), mu**2
         paid = share.name in left and square <= left[share.name] * (1 + _LAST_DIGIT)
         as_planned = self._planned is None or self._planned.releases[place : place + 1] == (release,)
         if self._closed or not paid or not as_planned:
@@ -271,10 +287,10 @@ class Session:
         left[share.name] -= square
         self._releases.append(release)
 
-    def _released(self, total: Callable[[], Array], event: GaussianRelease, shape: tuple[int, ...]) -> Array:
+    def _released(self, total: Callable[[], Array], noise_std: float, shape: tuple[int, ...]) -> Array:
         """Σ/n and noise. `shape` is public."""
         assert self._noise is not None
-        return self._noise.release(np.reshape(total() / self.n_records, shape), event.noise_std)
+        return self._noise.release(np.reshape(total() / self.n_records, shape), noise_std)
 
     def _located(self, release: Callable[[NoiseSource], Standardiser], columns: int, impute: bool) -> Standardiser:
         assert self._noise is not None
@@ -292,10 +308,10 @@ class _Imagined(Session):
         """The stand-in."""
         return planned
 
-    def _released(self, total: Callable[[], Array], event: GaussianRelease, shape: tuple[int, ...]) -> Array:
+    def _released(self, total: Callable[[], Array], noise_std: float, shape: tuple[int, ...]) -> Array:
         with np.errstate(all="ignore"):
             total()  # a model that fails on null records fails here, before anything is spent
-        return self._imagine(shape) * event.noise_std
+        return self._imagine(shape) * noise_std
 
     def _located(self, release: Callable[[NoiseSource], Standardiser], columns: int, impute: bool) -> Standardiser:
         scale = np.exp(np.clip(self._imagine((columns,)), -9, 9))
@@ -316,10 +332,10 @@ def plan(model: Callable[[Session], Any], n_records: int, n_columns: int, relati
     Time and memory do not depend on n. Refused is a model whose releases depend on what it released before: on the way
     it is told several things, which records that are there could make it see.
 
-    >>> from gratis.private.bounds import Cube
+    >>> from gratis.private.bounds import cube
     >>> def shares(session):
     ...     part = session.split(0.5, shares=1.0)
-    ...     return session.mean(lambda X, y: X > 0, Cube(2), part["shares"], "shares of positive entries")[0]
+    ...     return session.mean(lambda X, y: X > 0, cube(2), part["shares"], "shares of positive entries")[0]
     >>> [leaf.label for leaf in plan(shares, 10**9, 2, Neighbouring.REPLACE_ONE).event.leaves()]
     ['shares of positive entries']
     >>> rows = Rows.held(np.array([[1.0, -1.0], [2.0, 3.0]] * 500), np.zeros(1000))

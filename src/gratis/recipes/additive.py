@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gratis.accounting import calibrate_mu
+from gratis.mechanisms.location_scale import target_doubts
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
 from gratis.recipes.additive_plan import AdditivePlan, plan_additive
@@ -92,7 +93,7 @@ def _plan(stages: AdditivePlan, budget: Budget) -> Plan:
             f"column has a line and {stages.n_cosines} cosines, as many as rows times μ allow, and {pairs}.",
             "Smoothness and relevance of every curve are estimated from the released gradients; nothing is chosen by "
             "looking at scores on the data.",
-            *(() if stages.target is None else stages.target.doubts),
+            *target_doubts(stages.event, stages.n_records),
         ),
     )
 

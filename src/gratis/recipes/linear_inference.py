@@ -21,8 +21,8 @@ from gratis.models.released_linear import ReleasedLinear
 from gratis.planning.interval_width import WidthPrediction, predict_width, rows_for_intervals
 from gratis.planning.rehearsal import rehearsed_rows
 from gratis.planning.twins.twin import TwinChoice
+from gratis.recipes.linear import Linear, LinearRelease, flat_twin, in_original_units, twin_prediction
 from gratis.recipes.recipe import Reading
-from gratis.recipes.staged_linear import LinearRelease, StagedLinear, flat_twin, in_original_units, twin_prediction
 from gratis.records.budget import Budget
 from gratis.records.checks import check_positive
 from gratis.records.events import Composition
@@ -41,7 +41,7 @@ from gratis.stages.one_step import (
 )
 from gratis.stages.released_inference import ReleasedInference
 from gratis.stages.sandwich import choose_clips, combined, shrunk, solve_step
-from gratis.stages.staged import StagedPlan, check_memory, release_basis
+from gratis.stages.staged import StagedPlan, release_basis
 
 __all__ = [
     "ESTIMANDS",
@@ -97,7 +97,7 @@ class LinearInference:
     def check_memory(self) -> None:
         """As the staged fit."""
         if self.withheld is None:
-            check_memory(self.stages)
+            self.stages.check_memory()
 
     @cached_property
     def mu(self) -> float:
@@ -205,8 +205,8 @@ class LinearInference:
             ),
         )
 
-    def _staged(self) -> StagedLinear:
-        return StagedLinear(self.facts, self.budget, self.reading)
+    def _staged(self) -> Linear:
+        return Linear(self.facts, self.budget, self.reading)
 
     def run(self, rows: Rows, *, noise: NoiseSource) -> InferenceRelease:
         """Release the start, then the step; what is chosen in between is a function of what was released."""

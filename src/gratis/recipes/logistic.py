@@ -25,8 +25,8 @@ from gratis.planning.class_flow import (
     flow_steps,
     largest_factor,
 )
+from gratis.recipes.linear import StagedRecipe, plain_twin
 from gratis.recipes.recipe import Array
-from gratis.recipes.staged_linear import StagedRecipe, plain_twin
 from gratis.records.budget import Budget
 from gratis.records.events import Composition, FullBatchDescent, GaussianRelease
 from gratis.records.plans import Plan
@@ -84,12 +84,16 @@ class StagedLogistic(StagedRecipe):
         mu = calibrate_mu(self.budget)
         rows, columns, relation = self.facts.rows, self.facts.columns, self.budget.neighbouring
         shares = {"counts": _COUNTS}
-        if second_moments_pay(rows, columns, mu=mu, neighbouring=relation, regression=False):
+        if second_moments_pay(rows, columns, mu=mu, neighbouring=relation):
             shares["calibration"] = _CALIBRATION
         if self.reading.standardise and not self.descent.given:
             shares["score"] = SCORE_SHARE
         shares["stages"] = 1 - sum(shares.values())
         return dict(zip(shares, split_mu(mu, list(shares.values())), strict=True))
+
+    def check_memory(self) -> None:
+        """Refuse rows in memory that would not leave room for the fit; a stream takes constant memory."""
+        self.stages.check_memory()
 
     @property
     def stages(self) -> StagedPlan:
@@ -99,7 +103,7 @@ class StagedLogistic(StagedRecipe):
 
         def planned(steps: int) -> StagedPlan:
             return plan_stages(
-                rows, columns, mu=mus["stages"], neighbouring=relation, outputs=self._classes, regression=False,
+                rows, columns, mu=mus["stages"], neighbouring=relation, outputs=self._classes,
                 standardise=self.reading.standardise, precondition="calibration" in mus, steps=steps,
             )  # fmt: skip
 

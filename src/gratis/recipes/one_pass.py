@@ -24,8 +24,8 @@ from gratis.models.released_linear import ReleasedLinear
 from gratis.planning.assumptions import LinearFacts
 from gratis.planning.linear import plan_given_pass, plan_linear
 from gratis.planning.one_pass.schedules import StepwiseSchedule
+from gratis.recipes.linear import LinearRelease, in_original_units
 from gratis.recipes.recipe import Reading
-from gratis.recipes.staged_linear import LinearRelease, in_original_units
 from gratis.records.budget import Budget
 from gratis.records.errors import GratisError
 from gratis.records.events import Composition, Event, OnePassIteration

@@ -1,4 +1,4 @@
-"""The whole staged fit as one mechanism, on worst-case neighbours at small n.
+"""A whole linear fit as one mechanism, on worst-case neighbours at small n.
 
 Every release is Gaussian given what came before, so a run on D can be replayed on its neighbour D′ with the
 released values forced: that gives the exact distance of the two worlds at every release, and the exact
@@ -7,8 +7,7 @@ log-likelihood ratio, which is the best attack there is.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,22 +15,20 @@ from scipy.stats import beta, norm
 
 from gratis.mechanisms.noise import NoiseSource
 from gratis.mechanisms.rows import Rows
-from gratis.models.generalised_linear import LinearModel
-from gratis.models.logistic import SoftmaxModel
+from gratis.models import linear as module
+from gratis.models.linear import linear
+from gratis.private import bounds
+from gratis.private.reading import Reading
+from gratis.private.session import plan, run
+from gratis.recipes.logistic import StagedLogistic
+from gratis.recipes.recipe import left_out
+from gratis.records.budget import Budget
+from gratis.records.facts import Facts
 from gratis.records.neighbouring import Neighbouring
-from gratis.stages.staged import fit_stages, plan_stages
+from gratis.records.settings import Descent
 
 MU = 2.0
 RELATIONS = list(Neighbouring)
-
-
-@dataclass(frozen=True)
-class Fixed:
-    learning_rate: float = 0.3
-    evidence: tuple = ()
-
-    def clip_norm(self, effective_dimension):
-        return 0.5 * math.sqrt(effective_dimension)
 
 
 class Recorder:
@@ -57,20 +54,19 @@ class Replay:
         return self.answers[len(self.seen) - 1]
 
 
-def settings_of(spectrum, plan):
-    return Fixed()
+def fit_of(relation, *, steps, standardise=True):
+    """A linear fit of 6 × 2 as a function of rows and noise."""
+    model = partial(linear, mu=MU, reading=Reading(standardise=standardise), descent=Descent(steps=steps))
+    planned = plan(model, 6, 2, relation)
+    return lambda data, noise: run(model, Rows.held(*data), relation, noise, planned=planned)
 
 
-def run(plan, data, model, noise):
-    return fit_stages(Rows.held(*data), plan, model, settings_of, noise=noise)
-
-
-def transcript(plan, data, other, model, seed, noise_scale=1.0):
+def transcript(fit, data, other, seed, noise_scale=1.0):
     """Return (Σ‖Δ‖²/σ², log-likelihood ratio of data against other)."""
     recorder = Recorder(seed, noise_scale)
-    run(plan, data, model, recorder)
+    fit(data, recorder)
     replay = Replay(recorder.tape)
-    run(plan, other, model, replay)
+    fit(other, replay)
     distance = ratio = 0.0
     for (mine, released, std), theirs in zip(recorder.tape, replay.seen, strict=True):
         distance += float(np.square(mine - theirs).sum()) / std**2
@@ -92,9 +88,11 @@ def neighbours(relation, n=6, columns=2, value=1.0):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("options", [{}, {"precondition": False}, {"standardise": False}])
-def test_every_transcript_stays_within_mu(relation, options):
-    plan = plan_stages(6, 2, mu=MU, neighbouring=relation, steps=6, **options)
+@pytest.mark.parametrize("way", ["whole", "wide", "public scales"])
+def test_every_transcript_stays_within_mu(relation, way, monkeypatch):
+    if way == "wide":
+        monkeypatch.setattr(module, "second_moments_pay", lambda *_: False)
+    fit = fit_of(relation, steps=6, standardise=way != "public scales")
     worst = 0.0
     for seed in range(60):
         rng = np.random.default_rng(seed)
@@ -102,7 +100,7 @@ def test_every_transcript_stays_within_mu(relation, options):
         if seed % 3 == 0 and relation is Neighbouring.REPLACE_ONE:
             other[0][0] = rng.choice([0.0, 1e300, np.inf, np.nan, -1e-300], 2)
             other[1][0] = rng.choice([0.0, 1e300, np.inf, np.nan])
-        distance, _ = transcript(plan, data, other, LinearModel(), seed)
+        distance, _ = transcript(fit, data, other, seed)
         assert distance <= MU**2 * (1 + 1e-9)
         worst = max(worst, distance)
     assert worst > 0.3 * MU**2  # the neighbours do stress it
@@ -111,22 +109,27 @@ def test_every_transcript_stays_within_mu(relation, options):
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_every_transcript_of_a_classifier_stays_within_mu(relation):
-    plan = plan_stages(6, 2, mu=MU, neighbouring=relation, steps=6, outputs=3, regression=False)
+    facts, budget = Facts(rows=6, columns=2, classes=3), Budget(mu=MU, neighbouring=relation)
+    recipe = StagedLogistic(facts, budget, Reading(), Descent(steps=6))
+
+    def fit(data, noise):
+        return recipe.run(Rows.held(*left_out(*data, impute=False)), noise=noise)
+
     for seed in range(40):
         (X, _), (X2, _) = neighbours(relation, value=10.0 ** (seed % 9 - 4))
         labels = np.arange(6) % 3
         labels2 = labels.astype(float)
         labels2[0] = [2, np.nan, 7, -1][seed % 4]
-        distance, _ = transcript(plan, (X, labels), (X2, labels2), SoftmaxModel(3), seed)
+        distance, _ = transcript(fit, (X, labels), (X2, labels2), seed)
         assert distance <= MU**2 * (1 + 1e-9)
 
 
 def audited_mu(relation, noise_scale, runs):
     """Return a 99 % lower bound on μ from the likelihood-ratio attack (μ ≥ Φ⁻¹(power) − Φ⁻¹(size))."""
-    plan = plan_stages(6, 2, mu=MU, neighbouring=relation, steps=4)
+    fit = fit_of(relation, steps=4)
     data, other = neighbours(relation)
-    inside = [transcript(plan, data, other, LinearModel(), s, noise_scale)[1] for s in range(runs)]
-    outside = [-transcript(plan, other, data, LinearModel(), runs + s, noise_scale)[1] for s in range(runs)]
+    inside = [transcript(fit, data, other, s, noise_scale)[1] for s in range(runs)]
+    outside = [-transcript(fit, other, data, runs + s, noise_scale)[1] for s in range(runs)]
     hits, alarms = int(np.sum(np.array(inside) > 0)), int(np.sum(np.array(outside) > 0))
     power = beta.ppf(0.005, hits, runs - hits + 1)
     size = beta.ppf(0.995, alarms + 1, runs - alarms)
@@ -147,10 +150,8 @@ def test_negative_control_halved_noise_is_caught(relation, runs):
     assert audited_mu(relation, 0.5, runs) > MU
 
 
-def test_negative_control_a_stage_without_clipping_is_caught(monkeypatch):
-    import gratis.mechanisms.second_moments as module
-
-    monkeypatch.setattr(module, "clipped_outer_products", lambda X: np.nan_to_num(X).T @ np.nan_to_num(X))
-    plan = plan_stages(6, 2, mu=MU, neighbouring=Neighbouring.REPLACE_ONE, steps=2, standardise=False)
+def test_negative_control_a_step_without_clipping_is_caught(monkeypatch):
+    monkeypatch.setattr(bounds, "_in_ball", lambda rows, present: np.nan_to_num(rows))
     data, other = neighbours(Neighbouring.REPLACE_ONE)
-    assert transcript(plan, data, other, LinearModel(), 0)[0] > MU**2
+    fit = fit_of(Neighbouring.REPLACE_ONE, steps=2, standardise=False)
+    assert transcript(fit, data, other, 0)[0] > MU**2

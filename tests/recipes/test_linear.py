@@ -9,10 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from gratis.estimators import DPLinearRegression
-from gratis.recipes.staged_linear import predict_staged
+from gratis.estimators.fit_plan import plan
 from gratis.records.budget import Budget
 from gratis.records.neighbouring import Neighbouring
-from gratis.records.settings import Descent
 
 Array = NDArray[np.float64]
 
@@ -80,24 +79,9 @@ def test_quality_rises_with_epsilon(table: Callable[..., tuple[Array, Array]]) -
 def test_the_predicted_cost_falls_with_epsilon(n: int, d: int, relation: Neighbouring) -> None:
     """Settings of least regret jumped: .0078, .0064, .0107 at ε = .5, 1, 1.5 for 5000 × 20."""
     predicted = [
-        predict_staged(n, d, Budget(epsilon=epsilon, delta=1e-5, neighbouring=relation)).value
+        plan(
+            "linear", rows=n, columns=d, budget=Budget(epsilon=epsilon, delta=1e-5, neighbouring=relation)
+        ).prediction.value
         for epsilon in (0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 20.0)
     ]
     assert (np.diff(predicted) < 0).all()
-
-
-def test_a_descent_that_the_user_fixed_is_not_shrunk_by_its_evidence(monkeypatch):
-    """What Algorithm 1 ends with is what was asked for; planned fits ask how much of their slopes to keep."""
-    asked = []
-
-    def seen(parameters, *_, **__):
-        asked.append(len(parameters))
-        return parameters
-
-    monkeypatch.setattr("gratis.stages.staged.kept_by_evidence", seen)
-    X = np.random.default_rng(0).normal(size=(500, 3))
-    budget = {"epsilon": 2.0, "delta": 1e-5}
-    DPLinearRegression(**budget, descent=Descent(clip_norm=1.0, learning_rate=0.1)).fit(X, X[:, 0])
-    assert not asked
-    DPLinearRegression(**budget).fit(X, X[:, 0])
-    assert asked == [4]
