@@ -51,8 +51,9 @@ def run(table, *more):
 
 def test_persons_are_counted_held_out_scored_and_certified(table):
     done = run(
-        table, "--unit", "person", "--model", "linear", "--hold-out", "0.25", "--no-report", "--no-audit", "--json"
-    )
+        table, "--unit", "person", "--model", "linear", "--hold-out", "0.25", "--no-report", "--no-audit", "--json",
+        "--yes",
+    )  # fmt: skip
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout[done.stdout.index("{") :])
     assert found["plan"]["unit"] == "persons"

@@ -282,7 +282,7 @@ def test_a_model_file_is_the_same_but_for_noise(form: str, tmp_path: Path) -> No
         out = tmp_path / f"out{place}"
         words = ["--target", "y", "--epsilon", "1", "--delta", "1e-5", "--levels", "t=a,b", "--model", "linear"]
         done = ["--missing-target", "leave-out", "--no-audit", "--no-report", "--output", str(out)]
-        assert run(["fit", str(path), *words, *done]) == 0
+        assert run(["fit", str(path), *words, *done, "--yes"]) == 0
         certificate = Certificate.read(out / "certificate.json")
         model = DPTableRegressor.load(out / "model.gratis")
         stored.append((model.schema_, model.readings_, certificate.assumptions, certificate.event))
